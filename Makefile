@@ -1,0 +1,43 @@
+# Each target sets up what it needs in .venv by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint format bench studies clean
+
+demo: .venv/core
+	$(BIN)/attnflow demo --out demo
+
+test: .venv/dev
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+lint: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: .venv/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/dev
+	$(BIN)/python -m benchmarks
+
+studies: .venv/dev
+	$(BIN)/python -m pytest -n 2 -m slow
+
+clean:
+	rm -rf .venv demo
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnflow needs Python 3.11 or later, got " + sys.version.split()[0])'
+	$(PYTHON) -m venv .venv
+
+.venv/core: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+.venv/dev: .venv/core
+	$(PIP) --editable ".[dev]"
+	touch $@

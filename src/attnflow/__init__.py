@@ -1,0 +1,31 @@
+"""attnflow: self-attention as a flow of probability measures."""
+
+from attnflow import plot as plot
+from attnflow import theory as theory
+from attnflow._version import __version__ as __version__
+from attnflow.attention import Attention as Attention
+from attnflow.attention import Hardmax as Hardmax
+from attnflow.attention import Linear as Linear
+from attnflow.attention import MultiHead as MultiHead
+from attnflow.attention import Sigmoid as Sigmoid
+from attnflow.attention import Sinkhorn as Sinkhorn
+from attnflow.attention import Softmax as Softmax
+from attnflow.attention import Unnormalized as Unnormalized
+from attnflow.attention import closure_residual as closure_residual
+from attnflow.attention import simple_attention as simple_attention
+from attnflow.flow import Path as Path
+from attnflow.flow import Status as Status
+from attnflow.flow import solve as solve
+from attnflow.measures import Affine as Affine
+from attnflow.measures import Gaussian as Gaussian
+from attnflow.measures import GaussianMixture as GaussianMixture
+from attnflow.measures import Particles as Particles
+from attnflow.measures import samplers as samplers
+from attnflow.observe import energy as energy
+from attnflow.spaces import Euclidean as Euclidean
+from attnflow.spaces import Sphere as Sphere
+from attnflow.sums import Dense as Dense
+from attnflow.sums import Logit as Logit
+from attnflow.sums import Streamed as Streamed
+from attnflow.sums import dot_product as dot_product
+from attnflow.sums import squared_distance as squared_distance

@@ -1,0 +1,19 @@
+"""How far a cloud is from being moved like a Gaussian."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow.attention.law import Law
+from attnflow.measures import Gaussian, Particles
+
+
+def closure_residual(law: Law, mu: Particles, t: float = 0.0) -> Float[Array, ""]:
+    """The relative L2(mu) distance between the velocity of the cloud and that of the Gaussian with its mean and covariance.
+
+    `(integral |Gamma_mu - Gamma_N|^2 dmu / integral |Gamma_mu|^2 dmu)^(1/2)`: 0 when the Gaussian picture moves every token rightly. For n
+    tokens of a Gaussian it falls like n^(-1/2).
+    """
+    closed = law.at(Gaussian.matching(mu), t)(mu.points)
+    full = law.at(mu, t)(mu.points)
+    squares = mu.integrate(lambda _: jnp.stack([jnp.sum((full - closed) ** 2, axis=1), jnp.sum(full**2, axis=1)], axis=1))
+    return jnp.sqrt(squares[0] / squares[1])

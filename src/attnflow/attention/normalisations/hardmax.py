@@ -1,0 +1,29 @@
+"""Hardmax: all weight on the keys of largest logit."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow.attention.normalisations.base import Average, Normalisation
+from attnflow.sums import Atoms, Engine, Logit, nearest_average, top_keys
+
+
+class Hardmax(Normalisation):
+    """The limit of softmax at zero temperature; keys that tie up to round-off share by mass. Its derivative in the logit is zero."""
+
+    def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
+        return HardmaxAverage(logit, atoms, sums)
+
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
+        chosen = top_keys(logit, x, atoms) * jnp.exp(atoms.log_weights)[None]
+        return chosen / jnp.sum(chosen, axis=1, keepdims=True)
+
+
+class HardmaxAverage(Average):
+    """The mean of the keys of largest logit."""
+
+    logit: Logit
+    atoms: Atoms
+    sums: Engine | None
+
+    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        return nearest_average(self.logit, x, self.atoms, self.sums)

@@ -1,0 +1,51 @@
+"""Linear attention: the kernel is the logit itself."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow.attention.normalisations.base import Average, Normalisation
+from attnflow.measures import Affine, Gaussian
+from attnflow.sums import Atoms, Engine, Logit
+
+
+class Linear(Normalisation):
+    """`k(x, y) = l(x, y)`; weights may be negative. Only moments of the measure enter, so it costs O(n d^2)."""
+
+    def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
+        w, y = jnp.exp(atoms.log_weights), atoms.points
+        heavy = y * w[:, None]
+        tilt = None if logit.P is None else heavy.T @ jnp.sum((y @ logit.P) * y, axis=1)
+        return LinearAverage(logit, jnp.sum(heavy, axis=0), heavy.T @ y, tilt)
+
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
+        return logit(x, atoms.points) * jnp.exp(atoms.log_weights)[None]
+
+    def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
+        """`(S + m m^T) A x - 1/2 E[<y, P y> y]`; a term in R would be quadratic in x."""
+        if logit.R is not None:
+            raise ValueError(
+                "Linear attention with a squared-distance logit is quadratic in x and does not keep a Gaussian Gaussian; use dot_product"
+            )
+        second = mu.cov + jnp.outer(mu.mean, mu.mean)
+        offset = jnp.zeros_like(mu.mean)
+        if logit.P is not None:
+            pull = logit.P @ mu.mean
+            offset = -0.5 * (jnp.trace(logit.P @ mu.cov) + mu.mean @ pull) * mu.mean - mu.cov @ pull
+        return Affine(second @ logit.A, offset)
+
+
+class LinearAverage(Average):
+    """`integral l(x, y) y dmu(y)` from `E y`, `E y y^T` and `E <y, P y> y`."""
+
+    logit: Logit
+    first: Float[Array, " d"]
+    second: Float[Array, "d d"]
+    tilt: Float[Array, " d"] | None
+
+    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        out = x @ (self.second @ self.logit.A).T
+        if self.tilt is not None:
+            out = out - 0.5 * self.tilt[None]
+        if self.logit.R is not None:
+            out = out - 0.5 * jnp.sum((x @ self.logit.R) * x, axis=1, keepdims=True) * self.first[None]
+        return out

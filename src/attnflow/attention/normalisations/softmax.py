@@ -1,0 +1,40 @@
+"""Softmax: rows sum to one."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow.attention.normalisations.base import Average, Normalisation
+from attnflow.measures import Affine, Gaussian
+from attnflow.sums import Atoms, Engine, Logit, average
+
+
+class Softmax(Normalisation):
+    """`k(x, y) = e^{l(x,y)} / integral e^{l(x,z)} dmu(z)` (Vaswani et al. 2017; L2: Kim et al. 2021, arXiv:2006.04710)."""
+
+    def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
+        return SoftmaxAverage(logit, atoms, sums)
+
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
+        return jax.nn.softmax(logit(x, atoms.points) + atoms.log_weights[None], axis=1)
+
+    def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
+        """`(I + S P)^-1 (m + S A x)`: the Gaussian tilted by the logit; S and A may be singular (arXiv:2501.18322)."""
+        matrix, offset = mu.cov @ logit.A, mu.mean
+        if logit.P is None:
+            return Affine(matrix, offset)
+        both = jnp.linalg.solve(
+            jnp.eye(mu.dim, dtype=mu.dtype) + mu.cov @ logit.P, jnp.concatenate([matrix, offset[:, None]], axis=1)
+        )
+        return Affine(both[:, :-1], both[:, -1])
+
+
+class SoftmaxAverage(Average):
+    """The softmax average over a cloud."""
+
+    logit: Logit
+    atoms: Atoms
+    sums: Engine | None
+
+    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        return average(self.logit, x, self.atoms, self.sums)[1]

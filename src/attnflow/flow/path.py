@@ -1,0 +1,81 @@
+"""What `solve` returns: frames of a measure along time, and how the run ended."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from attnflow.measures import FlowingMeasure
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """How a run ended.
+
+    - `reached`: at t1.
+    - `blow-up`: the solution left every bound at `time`; the path has it up to there.
+    - `stalled`: the step size underflowed at `time` while the velocity stayed bounded (a jump of the velocity, or too tight a tolerance).
+    - `budget`: `max_steps` were spent at `time`.
+    """
+
+    kind: Literal["reached", "blow-up", "stalled", "budget"]
+    time: Any
+
+    def __str__(self) -> str:
+        return f"{self.kind} at t = {float(self.time):.10g}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Path:
+    """A path of measures.
+
+    `ts` are the times of the frames, `path[i]` is the measure at `ts[i]`, `path.final` the last one. `states` are the evolving arrays
+    with a leading time axis (for tokens `[t, n, d]`). `stats` says what the solver did.
+    """
+
+    ts: Float[Array, " t"]
+    states: PyTree[Float[Array, "t ..."]]
+    status: Status
+    stats: dict[str, Any]
+    measure: FlowingMeasure
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def __getitem__(self, i: int) -> FlowingMeasure:
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"the path has {len(self)} frames, got index {i}")
+        return self.measure.with_state(jax.tree.map(lambda s: s[i], self.states))
+
+    def __iter__(self) -> Iterator[FlowingMeasure]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def final(self) -> FlowingMeasure:
+        """The last frame."""
+        return self[-1]
+
+    def __repr__(self) -> str:
+        return f"Path({len(self)} frames of {type(self.measure).__name__}, t = {self.ts[0]:.6g} .. {self.ts[-1]:.6g}, {self.status})"
+
+    def to_xarray(self):
+        """The frames as an `xarray.Dataset`: named variables and axes, the status and the solver's figures as attributes."""
+        import xarray
+
+        variables = {name: (axes, np.asarray(value)) for name, (axes, value) in self.measure.frame(self.states).items()}
+        attributes = {"status": self.status.kind, "status_time": float(self.status.time)} | _flat(self.stats)
+        return xarray.Dataset(variables, coords={"time": np.asarray(self.ts)}, attrs=attributes)
+
+
+def _flat(stats: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested figures as one level of attributes that every file format takes."""
+    out: dict[str, Any] = {}
+    for name, value in stats.items():
+        if isinstance(value, dict):
+            out |= _flat(value, f"{prefix}{name}.")
+        else:
+            out[prefix + name] = int(value) if isinstance(value, bool) else value
+    return out

@@ -1,0 +1,109 @@
+"""The compiled part of `solve`: one stretch of time, from the state that the last one left."""
+
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from attnflow.flow.stepping import Carried, Settled
+from attnflow.measures import FlowingMeasure
+from attnflow.sums import Engine
+
+
+class Problem(eqx.Module):
+    """The differential equation and its stepper. A compiled segment depends on this and on times; numbers in it are arrays, so that
+    changing their values does not compile again."""
+
+    field: Any
+    measure: FlowingMeasure
+    solver: Settled
+    controller: Carried
+    step: Array | None
+    sums: Engine | None
+
+    def rate(self, t: Array, state: PyTree, args: Any = None) -> PyTree:
+        """d(state)/dt."""
+        mu = self.measure.with_state(state)
+        return mu.rate(self.field.at(mu, t, self.sums))
+
+    @property
+    def term(self) -> diffrax.ODETerm:
+        return diffrax.ODETerm(self.rate)  # pyright: ignore[reportArgumentType]
+
+
+class Carry(NamedTuple):
+    """What one segment hands to the next: the time, the state, and those of diffrax's solver and controller."""
+
+    t: Array
+    state: PyTree
+    solver: PyTree
+    control: PyTree
+
+
+class Outcome(NamedTuple):
+    """The figures of one segment; `ts` are the times that were saved, infinity for those that were not reached."""
+
+    ts: Array
+    reached: Array
+    out_of_steps: Array
+    finite: Array
+    accepted: Array
+    rejected: Array
+    report: PyTree
+
+
+@eqx.filter_jit
+def start(problem: Problem, t0: Array) -> tuple[Carry, Array]:
+    """The carry before the first step, and the largest rate of change there."""
+    term, state = problem.term, problem.measure.state
+    order = problem.solver.error_order(term)
+    end, control = problem.controller.init(term, t0, t0, state, problem.step, None, problem.solver.func, order)
+    return Carry(t0, state, problem.solver.init(term, t0, end, state, None), control), largest(problem.rate(t0, state))
+
+
+@eqx.filter_jit
+def segment(problem: Problem, carry: Carry, ts: Array, max_steps: int) -> tuple[Carry, PyTree, Outcome]:
+    """From `carry.t` to the last of `ts`, saving at each; interpolated frames are settled too."""
+    settle = problem.measure.settle
+    frames = diffrax.SubSaveAt(ts=ts, fn=lambda t, y, args: settle(y))
+    solution = diffrax.diffeqsolve(
+        problem.term,
+        problem.solver,
+        carry.t,
+        ts[-1],
+        carry.control[1],
+        carry.state,
+        saveat=diffrax.SaveAt(subs=(frames, diffrax.SubSaveAt(t1=True)), solver_state=True, controller_state=True),
+        stepsize_controller=problem.controller,
+        solver_state=carry.solver,
+        controller_state=carry.control,
+        max_steps=max_steps,
+        throw=False,
+    )
+    (saved_ts, (end,)), (saved, last) = solution.ts, solution.ys  # pyright: ignore[reportGeneralTypeIssues]
+    state = jax.tree.map(lambda y: y[0], last)
+    velocity = problem.field.at(problem.measure.with_state(state), end, problem.sums)
+    outcome = Outcome(
+        saved_ts,
+        solution.result == diffrax.RESULTS.successful,
+        solution.result == diffrax.RESULTS.max_steps_reached,
+        jnp.isfinite(largest(state)),
+        solution.stats["num_accepted_steps"],
+        solution.stats["num_rejected_steps"],
+        getattr(velocity, "report", {}),
+    )
+    return Carry(end, state, solution.solver_state, solution.controller_state), saved, outcome
+
+
+@eqx.filter_jit
+def relative_speed(problem: Problem, carry: Carry) -> Array:
+    """`|d(state)/dt| / (1 + |state|)`, each in its largest entry."""
+    return largest(problem.rate(carry.t, carry.state)) / (1 + largest(carry.state))
+
+
+def largest(tree: PyTree) -> Array:
+    """The largest absolute value in a pytree; NaN if there is one."""
+    return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree)]))

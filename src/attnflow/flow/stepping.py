@@ -1,0 +1,83 @@
+"""A stepper that stays on the space, and a controller that remembers its step from segment to segment."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+
+
+class Settled(diffrax.AbstractWrappedSolver):
+    """A diffrax solver whose every step ends with `settle`, such as the retraction to the sphere.
+
+    The correction is of the size of the local error, so the order of the wrapped solver is kept.
+    """
+
+    solver: diffrax.AbstractSolver
+    settle: Callable
+
+    @property
+    def term_structure(self):
+        return self.solver.term_structure
+
+    @property
+    def interpolation_cls(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.solver.interpolation_cls
+
+    @property
+    def term_compatible_contr_kwargs(self):
+        return self.solver.term_compatible_contr_kwargs
+
+    def order(self, terms):
+        return self.solver.order(terms)
+
+    def strong_order(self, terms):
+        return self.solver.strong_order(terms)
+
+    def error_order(self, terms):
+        return self.solver.error_order(terms)
+
+    def init(self, terms, t0, t1, y0, args):
+        return self.solver.init(terms, t0, t1, y0, args)
+
+    def func(self, terms, t0, y0, args):
+        return self.solver.func(terms, t0, y0, args)
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        y1, error, dense_info, solver_state, result = self.solver.step(terms, t0, t1, y0, args, solver_state, made_jump)
+        return self.settle(y1), error, dense_info, solver_state, result
+
+
+class Carried(diffrax.AbstractStepSizeController):
+    """A controller that keeps, beside its own state, the step it would take next.
+
+    The last step of a segment is cut to end on time. What would have followed without the cut is kept, so the next segment goes on
+    at full stride.
+    """
+
+    controller: diffrax.AbstractStepSizeController
+
+    def wrap(self, direction):
+        return eqx.tree_at(lambda c: c.controller, self, self.controller.wrap(direction))
+
+    def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
+        end, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+        return end, (state, end - t0)
+
+    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
+        inner, planned = controller_state
+        keep, next_t0, next_t1, jump, inner, result = self.controller.adapt_step_size(
+            t0, t1, y0, y1_candidate, args, y_error, error_order, inner
+        )
+        proposed = next_t1 - next_t0
+        was_cut = keep & (t1 - t0 < 0.999 * planned)
+        planned = jnp.where(was_cut, jnp.maximum(proposed, planned), proposed)
+        return keep, next_t0, next_t1, jump, (inner, planned), result
+
+
+def controller(rtol: Any, atol: Any, step: Any, smallest: Any, norm: Callable) -> Carried:
+    """Adaptive to the tolerances, or of fixed `step` if that is given. A step below `smallest` ends the run."""
+    if step is not None:
+        return Carried(diffrax.ConstantStepSize())
+    return Carried(diffrax.PIDController(rtol=rtol, atol=atol, norm=norm, dtmin=smallest, force_dtmin=False))

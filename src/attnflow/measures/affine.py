@@ -1,0 +1,30 @@
+"""Affine maps of R^d: the velocities under which a Gaussian stays Gaussian."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class Affine(eqx.Module):
+    """`x -> M x + b` on rows of points."""
+
+    matrix: Float[Array, "d d"]
+    offset: Float[Array, " d"]
+
+    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        return x @ self.matrix.T + self.offset[None]
+
+    def __add__(self, other: "Affine") -> "Affine":
+        return Affine(self.matrix + other.matrix, self.offset + other.offset)
+
+    def scaled(self, factor: float | Float[Array, ""]) -> "Affine":
+        """`x -> factor (M x + b)`."""
+        return Affine(factor * self.matrix, factor * self.offset)
+
+    def after(self, matrix: Float[Array, "d d"]) -> "Affine":
+        """`x -> matrix (M x + b)`."""
+        return Affine(matrix @ self.matrix, matrix @ self.offset)
+
+    def step(self, size: float | Float[Array, ""]) -> "Affine":
+        """The residual map `x -> x + size (M x + b)`."""
+        return Affine(jnp.eye(len(self.offset), dtype=self.offset.dtype) + size * self.matrix, size * self.offset)

@@ -1,0 +1,90 @@
+"""What a measure is, and what a measure that `solve` can move is."""
+
+import abc
+from collections.abc import Callable
+from typing import Any, Self
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from attnflow.measures.affine import Affine
+from attnflow.spaces import Space
+
+Velocity = Callable[[Float[Array, "m d"]], Float[Array, "m d"]]
+
+
+class Measure(eqx.Module):
+    """A probability measure on a subset of R^d: total mass 1, averages are integrals against it.
+
+    `mean` is `m = integral of y`, `cov` is `S = integral of (y - m)(y - m)^T` (divided by the mass, not by n - 1).
+    """
+
+    mean: eqx.AbstractVar[Float[Array, " d"]]
+    cov: eqx.AbstractVar[Float[Array, "d d"]]
+
+    @abc.abstractmethod
+    def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
+        """`integral of f`, for a function of rows of points: `f(points)[i]` belongs to `points[i]`."""
+
+    @property
+    def dim(self) -> int:
+        """The dimension d of the ambient space."""
+        return self.mean.shape[0]
+
+
+class FlowingMeasure(Measure):
+    """A measure that can be a state of `solve`.
+
+    The unknowns of the differential equation are `state`; everything else (weights, token order, the space) travels along
+    unchanged. The measure knows how a velocity moves it, not where the velocity comes from.
+    """
+
+    space: eqx.AbstractVar[Space]
+
+    @property
+    @abc.abstractmethod
+    def state(self) -> PyTree[Float[Array, "..."]]:
+        """The evolving arrays."""
+
+    @abc.abstractmethod
+    def with_state(self, state: PyTree[Float[Array, "..."]]) -> Self:
+        """The same measure with other evolving arrays."""
+
+    @abc.abstractmethod
+    def rate(self, velocity: Velocity) -> PyTree[Float[Array, "..."]]:
+        """d(state)/dt when the mass moves along `velocity`: `d_t mu + div(mu velocity) = 0`."""
+
+    @abc.abstractmethod
+    def push(self, map: Velocity) -> Self:
+        """The push-forward of the measure under a map of points."""
+
+    @abc.abstractmethod
+    def settle(self, state: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+        """A state with round-off and truncation error removed: back on the space, symmetric."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def error_norm(scaled_error: PyTree[Float[Array, "..."]]) -> Float[Array, ""]:
+        """The number that the step size controller keeps below 1, from errors in units of the tolerance."""
+
+    @abc.abstractmethod
+    def frame(self, states: PyTree[Float[Array, "t ..."]]) -> dict[str, tuple[tuple[str, ...], Any]]:
+        """Stacked states as named variables with named axes, for `Path.to_xarray`."""
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The precision of the state."""
+        return self.mean.dtype
+
+    def default_solver(self) -> diffrax.AbstractSolver:
+        """The stepper used when `solve` is not given one."""
+        return diffrax.Tsit5()
+
+
+def affine_only(map: Any, picture: str) -> Affine:
+    """`map`, refused unless it is affine."""
+    if not isinstance(map, Affine):
+        raise TypeError(f"a {picture} stays one only under an Affine map, got {type(map).__name__}; move Particles with it instead")
+    return map

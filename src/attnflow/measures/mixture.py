@@ -1,0 +1,93 @@
+"""Mixtures of Gaussians: densities and scores in closed form. A target and a start, not a state of the solver."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from attnflow._arrays import floats, known
+from attnflow._linalg import covariance
+from attnflow.measures.base import Measure
+from attnflow.measures.gaussian import Gaussian
+from attnflow.measures.particles import Particles
+
+
+class GaussianMixture(Measure):
+    """`sum_k w_k N(m_k, S_k)` with positive definite covariances.
+
+    **Arguments:** `weights` `[k]` (non-negative, divided by their sum), `means` `[k, d]`, `covs` `[k, d, d]`.
+    """
+
+    weights: Float[Array, " k"]
+    means: Float[Array, "k d"]
+    covs: Float[Array, "k d d"]
+
+    def __init__(self, weights: Any, means: Any, covs: Any):
+        weights, means, covs = floats("weights", weights, "k"), floats("means", means, "k d"), floats("covs", covs, "k d d")
+        k, d = means.shape
+        if weights.shape != (k,) or covs.shape != (k, d, d):
+            raise ValueError(
+                "weights [k], means [k, d] and covs [k, d, d] must agree, "
+                f"got {list(weights.shape)}, {list(means.shape)} and {list(covs.shape)}"
+            )
+        if known(weights) and (float(weights.min()) < 0 or float(weights.sum()) == 0):
+            raise ValueError(f"weights must be non-negative with positive sum, got {np.asarray(weights).tolist()}")
+        covs = jnp.stack([covariance(f"covs[{i}]", cov) for i, cov in enumerate(covs)])
+        if known(covs):
+            lowest = np.linalg.eigvalsh(np.asarray(covs))[:, 0]
+            if lowest.min() <= 0:
+                raise ValueError(f"covs must be positive definite, got smallest eigenvalue {lowest.min():.6g} in [{lowest.argmin()}]")
+        dtype = jnp.result_type(weights, means, covs)
+        self.weights = (weights / weights.sum()).astype(dtype)
+        self.means, self.covs = means.astype(dtype), covs.astype(dtype)
+
+    @property
+    def mean(self) -> Float[Array, " d"]:
+        return self.weights @ self.means
+
+    @property
+    def cov(self) -> Float[Array, "d d"]:
+        spread = self.means - self.mean[None]
+        return jnp.tensordot(self.weights, self.covs, axes=1) + spread.T @ (spread * self.weights[:, None])
+
+    def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
+        """`E f`, by Gauss-Hermite quadrature on each component: for smooth f and d <= 6."""
+        parts = jnp.stack([Gaussian(m, s).integrate(f) for m, s in zip(self.means, self.covs)])
+        return jnp.tensordot(self.weights, parts, axes=1)
+
+    def log_density(self, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+        """`log rho(x)`."""
+        terms, _ = self._components(x)
+        return jax.nn.logsumexp(terms, axis=0)
+
+    def density(self, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+        """`rho(x)`."""
+        return jnp.exp(self.log_density(x))
+
+    def score(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        """`grad log rho(x) = - sum_k p(k | x) S_k^-1 (x - m_k)`."""
+        terms, pulls = self._components(x)
+        return -jnp.einsum("km,kmd->md", jax.nn.softmax(terms, axis=0), pulls)
+
+    def sample(self, n: int, *, key: PRNGKeyArray) -> Particles:
+        """n independent tokens."""
+        pick, move = jax.random.split(key)
+        component = jax.random.choice(pick, len(self.weights), (n,), p=self.weights)
+        normal = jax.random.normal(move, (n, self.dim), self.means.dtype)
+        points = self.means[component] + jnp.einsum("nij,nj->ni", jnp.linalg.cholesky(self.covs)[component], normal)
+        return Particles(points)
+
+    def _components(self, x: Float[Array, "m d"]) -> tuple[Float[Array, "k m"], Float[Array, "k m d"]]:
+        """`log w_k N(x; m_k, S_k)` and `S_k^-1 (x - m_k)`."""
+
+        def one(mean, cov):
+            factor = jnp.linalg.cholesky(cov)
+            pull = jax.scipy.linalg.cho_solve((factor, True), (x - mean[None]).T).T
+            log_norm = jnp.log(jnp.diagonal(factor)).sum() + 0.5 * len(mean) * np.log(2 * np.pi)
+            return -0.5 * jnp.sum((x - mean[None]) * pull, axis=1) - log_norm, pull
+
+        logs, pulls = jax.vmap(one)(self.means, self.covs)
+        return logs + jnp.log(self.weights)[:, None], pulls

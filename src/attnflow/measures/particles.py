@@ -1,0 +1,119 @@
+"""Tokens: a weighted sum of point masses."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attnflow._arrays import floats, known
+from attnflow.measures.base import FlowingMeasure, Velocity
+from attnflow.spaces import Euclidean, Space
+
+
+class Particles(FlowingMeasure):
+    """`mu = sum_i w_i delta_{x_i}`.
+
+    **Arguments:**
+
+    - `points`: the tokens, one a row, `[n, d]`.
+    - `weights`: `[n]`, non-negative; they are divided by their sum. `None` gives every token 1/n.
+    - `order`: `[n]`, the place of each token in its sequence, in [0, 1]. It never moves; only masks read it.
+    - `space`: where the tokens live.
+    """
+
+    points: Float[Array, "n d"]
+    weights: Float[Array, " n"] | None
+    order: Float[Array, " n"] | None
+    space: Space
+
+    def __init__(self, points: Any, weights: Any = None, order: Any = None, space: Space | None = None):
+        self.space = Euclidean() if space is None else space
+        points = floats("points", points, "n d")
+        self.space.check(points)
+        self.points = self.space.nearest(points)
+        self.weights = None if weights is None else _weights(weights, points)
+        self.order = None if order is None else _order(order, points)
+
+    @property
+    def log_weights(self) -> Float[Array, " n"]:
+        """`log w`, minus infinity for a token without mass."""
+        if self.weights is None:
+            n = len(self.points)
+            return jnp.full(n, -np.log(n), self.points.dtype)
+        massive = self.weights > 0
+        return jnp.where(massive, jnp.log(jnp.where(massive, self.weights, 1)), -jnp.inf)
+
+    @property
+    def mean(self) -> Float[Array, " d"]:
+        return self.integrate(lambda y: y)
+
+    @property
+    def cov(self) -> Float[Array, "d d"]:
+        centred = self.points - self.mean[None]
+        scaled = centred / len(centred) if self.weights is None else centred * self.weights[:, None]
+        return centred.T @ scaled
+
+    def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
+        values = f(self.points)
+        return jnp.mean(values, axis=0) if self.weights is None else jnp.tensordot(self.weights, values, axes=1)
+
+    @property
+    def state(self) -> Float[Array, "n d"]:
+        return self.points
+
+    def with_state(self, state: Float[Array, "n d"]) -> Self:
+        return eqx.tree_at(lambda mu: mu.points, self, state)
+
+    def rate(self, velocity: Velocity) -> Float[Array, "n d"]:
+        return self.space.project(self.points, velocity(self.points))
+
+    def push(self, map: Velocity) -> Self:
+        return self.with_state(self.space.nearest(map(self.points)))
+
+    def settle(self, state: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        return self.space.nearest(state)
+
+    @staticmethod
+    def error_norm(scaled_error: Float[Array, "n d"]) -> Float[Array, ""]:
+        # The worst token: a mean over a million tokens would hide the one that goes wrong.
+        worst = jnp.sqrt(jnp.max(jnp.mean(scaled_error**2, axis=1)))
+        return jnp.where(jnp.isnan(worst), jnp.inf, worst)
+
+    def frame(self, states: Float[Array, "t n d"]) -> dict[str, tuple[tuple[str, ...], Any]]:
+        variables = {"points": (("time", "token", "coordinate"), states)}
+        if self.weights is not None:
+            variables["weights"] = (("token",), self.weights)
+        if self.order is not None:
+            variables["order"] = (("token",), self.order)
+        return variables
+
+
+def _weights(weights: Any, points: Array) -> Array:
+    weights = floats("weights", weights, "n").astype(points.dtype)
+    if len(weights) != len(points):
+        raise ValueError(f"weights must have one entry a token, {len(points)}, got {len(weights)}")
+    if known(weights):
+        host = np.asarray(weights)
+        if host.min() < 0:
+            raise ValueError(f"weights must not be negative, got {host.min()} at [{host.argmin()}]")
+        if host.sum() == 0:
+            raise ValueError("weights must have positive total mass, got 0")
+    # Dividing by the largest first keeps the sum from overflowing.
+    weights = weights / jax.lax.stop_gradient(weights.max())
+    return weights / weights.sum()
+
+
+def _order(order: Any, points: Array) -> Array:
+    order = floats("order", order, "n").astype(points.dtype)
+    if len(order) != len(points):
+        raise ValueError(f"order must have one entry a token, {len(points)}, got {len(order)}")
+    if known(order):
+        host = np.asarray(order)
+        outside = np.flatnonzero((host < 0) | (host > 1))
+        if len(outside):
+            raise ValueError(f"order must lie in [0, 1], got {host[outside[0]]} at [{outside[0]}]")
+    return order

@@ -1,0 +1,73 @@
+"""Seeded starts: token clouds of the laws that the literature starts from. The same key gives the same tokens."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from attnflow._arrays import floats, positive
+from attnflow.measures.mixture import GaussianMixture
+from attnflow.measures.particles import Particles
+from attnflow.spaces import Sphere
+
+
+def normal(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
+    """n tokens of N(0, I) in R^dim."""
+    return Particles(_gauss(n, dim, key, dtype))
+
+
+def mixture(n: int, weights: Any, means: Any, covs: Any, *, key: PRNGKeyArray) -> Particles:
+    """n tokens of a Gaussian mixture: `GaussianMixture(weights, means, covs).sample(n, key=key)`."""
+    return GaussianMixture(weights, means, covs).sample(n, key=key)
+
+
+def sphere(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
+    """n tokens uniform on the unit sphere S^{dim-1} of R^dim."""
+    return Particles(Sphere().nearest(_gauss(n, dim, key, dtype)), space=Sphere())
+
+
+def hemisphere(n: int, dim: int, *, key: PRNGKeyArray, pole: Any = None, dtype: Any = None) -> Particles:
+    """n tokens uniform on the half of the sphere around `pole` (the first axis if not given)."""
+    points = sphere(n, dim, key=key, dtype=dtype).points
+    if pole is None:
+        axis = jnp.zeros(dim, points.dtype).at[0].set(1)
+    else:
+        axis = floats("pole", pole, "d").astype(points.dtype)
+        if axis.shape != (dim,):
+            raise ValueError(f"pole must have {dim} coordinates, got {len(axis)}")
+    return Particles(jnp.where(points @ axis < 0, -1, 1)[:, None] * points, space=Sphere())
+
+
+def ball(n: int, dim: int, *, key: PRNGKeyArray, radius: float = 1.0, dtype: Any = None) -> Particles:
+    """n tokens uniform in the ball of R^dim around 0."""
+    direction, length = jax.random.split(key)
+    points = sphere(n, dim, key=direction, dtype=dtype).points if dim > 1 else jnp.sign(_gauss(n, dim, direction, dtype))
+    radii = positive("radius", radius) * jax.random.uniform(length, (n, 1), points.dtype) ** (1 / dim)
+    return Particles(points * radii.astype(points.dtype))
+
+
+def cube(n: int, dim: int, *, key: PRNGKeyArray, half_width: float = 1.0, dtype: Any = None) -> Particles:
+    """n tokens uniform in [-half_width, half_width]^dim."""
+    _count(n, dim)
+    side = positive("half_width", half_width)
+    points = jax.random.uniform(key, (n, dim), dtype or jnp.result_type(float), -1, 1)
+    return Particles(points * side.astype(points.dtype))
+
+
+def orthonormal(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
+    """n <= dim orthonormal tokens on the sphere, in a random frame: the equiangular start."""
+    if n > dim:
+        raise ValueError(f"at most {dim} tokens of R^{dim} are orthonormal, got n = {n}")
+    frame, _ = jnp.linalg.qr(_gauss(n, dim, key, dtype).T)
+    return Particles(frame.T, space=Sphere())
+
+
+def _gauss(n: int, dim: int, key: PRNGKeyArray, dtype: Any) -> Array:
+    _count(n, dim)
+    return jax.random.normal(key, (n, dim), dtype or jnp.result_type(float))
+
+
+def _count(n: int, dim: int) -> None:
+    if n < 1 or dim < 1:
+        raise ValueError(f"need at least one token and one dimension, got n = {n}, dim = {dim}")

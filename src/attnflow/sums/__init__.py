@@ -1,0 +1,15 @@
+"""How kernel sums are evaluated: one primitive over queries, keys and weights, that every law, bridge and energy calls."""
+
+from attnflow.sums.choose import choose as choose
+from attnflow.sums.engine import Dense as Dense
+from attnflow.sums.engine import Engine as Engine
+from attnflow.sums.engine import Streamed as Streamed
+from attnflow.sums.kernel import Atoms as Atoms
+from attnflow.sums.kernel import average as average
+from attnflow.sums.kernel import log_integral as log_integral
+from attnflow.sums.kernel import nearest_average as nearest_average
+from attnflow.sums.kernel import pointwise_average as pointwise_average
+from attnflow.sums.kernel import top_keys as top_keys
+from attnflow.sums.logit import Logit as Logit
+from attnflow.sums.logit import dot_product as dot_product
+from attnflow.sums.logit import squared_distance as squared_distance

@@ -1,0 +1,73 @@
+"""Engines: how a reduction over all pairs of queries and keys is carried out.
+
+A reduction has a running value for each query. It is folded over tiles of keys: `step(value, query_rows, key_rows)` absorbs a tile.
+`Dense` takes all pairs as one tile; `Streamed` cuts both sides, so that memory stays O(n) for values and for derivatives alike.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+Rows = PyTree[Any, "rows"]
+
+
+class Engine(eqx.Module):
+    """Evaluates a fold over all pairs."""
+
+    @abc.abstractmethod
+    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows) -> PyTree[Any]:
+        """`step` folded over the key rows, for every query row.
+
+        - `start(query_rows)` is the value before any key.
+        - `queries`, `keys` are pytrees of arrays with the row axis first.
+        - `empty` has the structure of `keys`: what fills a row that is not there. It must leave every value as it is.
+        """
+
+
+class Dense(Engine):
+    """All pairs at once: the fastest for a few thousand tokens, with an m x n array in memory."""
+
+    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows) -> PyTree[Any]:
+        return step(start(queries), queries, keys)
+
+
+class Streamed(Engine):
+    """Tiles of queries x keys, with a running value: O(n) memory for any n, in any dimension.
+
+    Derivatives recompute each tile instead of storing it.
+    """
+
+    queries: int = eqx.field(static=True, default=1024)
+    keys: int = eqx.field(static=True, default=512)
+
+    def __check_init__(self):
+        if self.queries < 1 or self.keys < 1:
+            raise ValueError(f"a tile has at least one query and one key, got {self.queries} x {self.keys}")
+
+    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows) -> PyTree[Any]:
+        m = jax.tree.leaves(queries)[0].shape[0]
+        query_tiles = jax.tree.map(lambda rows: _tiles(rows, min(self.queries, m), 0), queries)
+        key_tiles = jax.tree.map(lambda rows, fill: _tiles(rows, self.keys, fill), keys, empty)
+
+        @jax.checkpoint
+        def over_keys(query_rows: Any) -> Any:
+            @jax.checkpoint
+            def body(value: Any, key_rows: Any) -> tuple[Any, None]:
+                return step(value, query_rows, key_rows), None
+
+            return jax.lax.scan(body, start(query_rows), key_tiles)[0]
+
+        values = jax.lax.map(over_keys, query_tiles)
+        return jax.tree.map(lambda v: v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])[:m], values)
+
+
+def _tiles(rows: jax.Array, size: int, fill: Any) -> jax.Array:
+    """`[n, ...]` cut to `[tiles, size, ...]`, the last tile filled up."""
+    short = -len(rows) % size
+    padded = jnp.pad(rows, [(0, short)] + [(0, 0)] * (rows.ndim - 1), constant_values=fill)
+    return padded.reshape(len(padded) // size, size, *rows.shape[1:])

@@ -1,0 +1,6 @@
+"""Predictions: one theorem a function, with its statement and source."""
+
+from attnflow.theory.equiangular import equiangular as equiangular
+from attnflow.theory.equiangular import equiangular_rate as equiangular_rate
+from attnflow.theory.gaussian import softmax_blow_up_time as softmax_blow_up_time
+from attnflow.theory.gaussian import softmax_covariance as softmax_covariance

@@ -1,0 +1,46 @@
+"""Tokens that all have the same pairwise cosine keep it common; it solves a scalar equation."""
+
+from typing import Any, Literal
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import floats, positive
+
+Kind = Literal["softmax", "unnormalized"]
+
+
+def equiangular_rate(g: Float[Array, "..."], n: int, beta: Any, kind: Kind = "softmax") -> Float[Array, "..."]:
+    """The rate of change of the common cosine g of n tokens under simple attention (arXiv:2312.10794).
+
+    softmax: `g' = 2 e^{bg} (1-g) ((n-1)g+1) / (e^b + (n-1) e^{bg})`; unnormalized: `g' = (2/n) e^{bg} (1-g) ((n-1)g+1)`.
+    """
+    shape = 2 * (1 - g) * ((n - 1) * g + 1)
+    if kind == "softmax":
+        return shape / (jnp.exp(beta * (1 - g)) + (n - 1))
+    if kind == "unnormalized":
+        return shape * jnp.exp(beta * g) / n
+    raise ValueError(f'kind must be "softmax" or "unnormalized", got {kind!r}')
+
+
+def equiangular(n: int, beta: Any, t: Any, kind: Kind = "softmax", start: float = 0.0) -> Float[Array, " t"]:
+    """The common cosine at the increasing times `t` (>= 0), from `start` at 0: orthonormal tokens by default."""
+    if n < 2:
+        raise ValueError(f"a cosine needs at least 2 tokens, got n = {n}")
+    times = floats("t", t, "t")
+    return _cosine(n, floats("beta", beta, "").astype(times.dtype), times, kind, jnp.asarray(start, times.dtype))
+
+
+@eqx.filter_jit
+def _cosine(n: int, beta: Array, times: Array, kind: Kind, start: Array) -> Array:
+    term = diffrax.ODETerm(lambda t, g, args: equiangular_rate(g, n, beta, kind))
+    tolerance = 1e-12 if times.dtype == jnp.float64 else 1e-6
+    control = diffrax.PIDController(rtol=tolerance, atol=tolerance)
+    saveat = diffrax.SaveAt(ts=times)
+    end = jnp.maximum(times[-1], jnp.finfo(times.dtype).tiny)
+    zero = jnp.zeros((), times.dtype)
+    return diffrax.diffeqsolve(
+        term, diffrax.Tsit5(), zero, end, None, start, saveat=saveat, stepsize_controller=control, max_steps=100_000
+    ).ys  # pyright: ignore

@@ -1,0 +1,28 @@
+"""The covariance under softmax attention with V = I and the dot product, in closed form (arXiv:2501.18322)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import floats, square
+from attnflow._linalg import covariance, psd_sqrt
+
+
+def softmax_covariance(cov: Any, A: Any, t: Any) -> Float[Array, "d d"]:
+    """`S(t) = (S_0^-1 - (A + A^T) t)^-1 = S_0^1/2 (I - t S_0^1/2 (A + A^T) S_0^1/2)^-1 S_0^1/2`, for t before the blow-up."""
+    root, drive = _drive(cov, A)
+    eye = jnp.eye(len(root), dtype=root.dtype)
+    return root @ jnp.linalg.solve(eye - floats("t", t, "") * drive, root)
+
+
+def softmax_blow_up_time(cov: Any, A: Any) -> Float[Array, ""]:
+    """The time when `S_0^-1 - (A + A^T) t` loses positivity; infinity if it never does."""
+    _, drive = _drive(cov, A)
+    largest = jnp.linalg.eigvalsh(drive)[-1]
+    return jnp.where(largest > 0, 1 / largest, jnp.inf)
+
+
+def _drive(cov: Any, A: Any) -> tuple[Array, Array]:
+    root, A = psd_sqrt(covariance("cov", cov)), square("A", A)
+    return root, root @ (A + A.T) @ root
