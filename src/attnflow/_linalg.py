@@ -10,25 +10,37 @@ from attnflow._arrays import known, square
 
 @jax.custom_jvp
 def psd_sqrt(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """The symmetric square root of a symmetric positive semidefinite matrix.
-
-    Its derivative solves `R dR + dR R = dX`. In the eigenbasis of X that is a division by `r_i + r_j`, which does not see gaps between
-    eigenvalues: unlike the derivative of `eigh` it is finite at X = I. Where both eigenvalues vanish the entry is set to zero, which
-    is right for perturbations that keep the rank, the only ones a flow makes.
-    """
+    """The symmetric square root R of a symmetric positive semidefinite matrix X. Its derivative solves `R dR + dR R = dX`."""
     values, vectors = jnp.linalg.eigh(matrix)
-    return (vectors * jnp.sqrt(jnp.maximum(values, 0))) @ vectors.T
+    return (vectors * jnp.sqrt(jnp.maximum(values, 0))[None]) @ vectors.T
 
 
 @psd_sqrt.defjvp
 def _psd_sqrt_jvp(primals, tangents):
-    (matrix,), (direction,) = primals, tangents
-    values, vectors = jnp.linalg.eigh(matrix)
-    roots = jnp.sqrt(jnp.maximum(values, 0))
-    gap = roots[:, None] + roots[None, :]
-    seen = gap > jnp.finfo(gap.dtype).eps * gap.max()
-    change = jnp.where(seen, (vectors.T @ direction @ vectors) / jnp.where(seen, gap, 1), 0)
-    return (vectors * roots) @ vectors.T, vectors @ change @ vectors.T
+    root = psd_sqrt(*primals)
+    return root, _lyapunov(root, *tangents)
+
+
+@jax.custom_jvp
+def _lyapunov(root: Float[Array, "d d"], right: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """The solution Y of `R Y + Y R = right` for symmetric positive semidefinite R.
+
+    In the eigenbasis of R it is a division by `r_i + r_j`, which does not see gaps between eigenvalues: unlike the derivative of `eigh`
+    it is finite at R = I. Where both eigenvalues vanish the entry is set to zero, which is right for perturbations that keep the
+    rank, the only ones a flow makes.
+    """
+    values, vectors = jnp.linalg.eigh(root)
+    total = values[:, None] + values[None, :]
+    seen = total > jnp.finfo(total.dtype).eps * total.max()
+    solution = jnp.where(seen, (vectors.T @ right @ vectors) / jnp.where(seen, total, 1), 0)
+    return vectors @ solution @ vectors.T
+
+
+@_lyapunov.defjvp
+def _lyapunov_jvp(primals, tangents):
+    (root, right), (d_root, d_right) = primals, tangents
+    solution = _lyapunov(root, right)
+    return solution, _lyapunov(root, d_right - d_root @ solution - solution @ d_root)
 
 
 def covariance(name: str, value) -> Float[Array, "d d"]:

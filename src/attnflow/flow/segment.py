@@ -61,7 +61,8 @@ def start(problem: Problem, t0: Array) -> tuple[Carry, Array]:
     term, state = problem.term, problem.measure.state
     order = problem.solver.error_order(term)
     end, control = problem.controller.init(term, t0, t0, state, problem.step, None, problem.solver.func, order)
-    return Carry(t0, state, problem.solver.init(term, t0, end, state, None), control), largest(problem.rate(t0, state))
+    carry = Carry(t0, state, problem.solver.init(term, t0, end, state, None), control)
+    return _strong(carry), largest(problem.rate(t0, state))
 
 
 @eqx.filter_jit
@@ -95,13 +96,18 @@ def segment(problem: Problem, carry: Carry, ts: Array, max_steps: int) -> tuple[
         solution.stats["num_rejected_steps"],
         getattr(velocity, "report", {}),
     )
-    return Carry(end, state, solution.solver_state, solution.controller_state), saved, outcome
+    return _strong(Carry(end, state, solution.solver_state, solution.controller_state)), saved, outcome
 
 
 @eqx.filter_jit
 def relative_speed(problem: Problem, carry: Carry) -> Array:
     """`|d(state)/dt| / (1 + |state|)`, each in its largest entry."""
     return largest(problem.rate(carry.t, carry.state)) / (1 + largest(carry.state))
+
+
+def _strong(carry: Carry) -> Carry:
+    """Every leaf an array without weak type, so that the first and the later segments are one compiled program."""
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), carry)
 
 
 def largest(tree: PyTree) -> Array:

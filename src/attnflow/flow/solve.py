@@ -7,7 +7,7 @@ and no host decision: the run must reach t1, or it raises.
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import diffrax
 import equinox as eqx
@@ -22,13 +22,14 @@ from attnflow.flow.progress import tracker
 from attnflow.flow.segment import Carry, Outcome, Problem, relative_speed, segment, start
 from attnflow.flow.stepping import Settled, controller
 from attnflow.flow.times import Times, blocks, times
-from attnflow.measures import FlowingMeasure, Particles
+from attnflow.measures import FlowingMeasure, Measure, Particles
 from attnflow.sums import Engine, choose
 
 # The step budget while tracing: reverse-mode memory grows like its square root.
 _TRACED_STEPS = 4096
 
 
+@runtime_checkable
 class Field(Protocol):
     """Anything that gives a measure a velocity: laws, and what users write themselves as an `equinox.Module`."""
 
@@ -37,7 +38,7 @@ class Field(Protocol):
 
 def solve(
     field: Field,
-    mu: FlowingMeasure,
+    mu: Measure,
     t1: Any,
     t0: Any = 0.0,
     save_at: Any = 100,

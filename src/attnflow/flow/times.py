@@ -47,7 +47,7 @@ def blocks(frames: Float[Array, " t"], size: int) -> np.ndarray:
     A state of few numbers makes cheap steps, so that a few segments do; a large one gets a segment a frame.
     """
     host = np.asarray(frames)
-    count = min(len(host), max(4, size // 64))
+    count = min(len(host), max(2, size // 64))
     width = -(-len(host) // count)
     rows = -(-len(host) // width)
     return np.append(host, np.full(rows * width - len(host), host[-1])).reshape(rows, width)

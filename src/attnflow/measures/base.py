@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -49,7 +49,7 @@ class FlowingMeasure(Measure):
         """The evolving arrays."""
 
     @abc.abstractmethod
-    def with_state(self, state: PyTree[Float[Array, "..."]]) -> Self:
+    def with_state(self, state: PyTree[Float[Array, "..."]]) -> "FlowingMeasure":
         """The same measure with other evolving arrays."""
 
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class FlowingMeasure(Measure):
         """d(state)/dt when the mass moves along `velocity`: `d_t mu + div(mu velocity) = 0`."""
 
     @abc.abstractmethod
-    def push(self, map: Velocity) -> Self:
+    def push(self, map: Velocity) -> "FlowingMeasure":
         """The push-forward of the measure under a map of points."""
 
     @abc.abstractmethod

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -56,7 +56,7 @@ class Gaussian(FlowingMeasure):
     def state(self) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         return self.mean, self.cov
 
-    def with_state(self, state: tuple[Float[Array, " d"], Float[Array, "d d"]]) -> Self:
+    def with_state(self, state: tuple[Float[Array, " d"], Float[Array, "d d"]]) -> "Gaussian":
         return eqx.tree_at(lambda mu: (mu.mean, mu.cov), self, state)
 
     def rate(self, velocity: Velocity) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
@@ -65,7 +65,7 @@ class Gaussian(FlowingMeasure):
         flux = affine.matrix @ self.cov
         return affine.matrix @ self.mean + affine.offset, flux + flux.T
 
-    def push(self, map: Velocity) -> Self:
+    def push(self, map: Velocity) -> "Gaussian":
         """`N(M m + b, M S M^T)`."""
         affine = affine_only(map, "Gaussian")
         return self.with_state((affine.matrix @ self.mean + affine.offset, affine.matrix @ self.cov @ affine.matrix.T))

@@ -1,10 +1,9 @@
 """Tokens: a weighted sum of point masses."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -65,13 +64,13 @@ class Particles(FlowingMeasure):
     def state(self) -> Float[Array, "n d"]:
         return self.points
 
-    def with_state(self, state: Float[Array, "n d"]) -> Self:
+    def with_state(self, state: Float[Array, "n d"]) -> "Particles":
         return eqx.tree_at(lambda mu: mu.points, self, state)
 
     def rate(self, velocity: Velocity) -> Float[Array, "n d"]:
         return self.space.project(self.points, velocity(self.points))
 
-    def push(self, map: Velocity) -> Self:
+    def push(self, map: Velocity) -> "Particles":
         return self.with_state(self.space.nearest(map(self.points)))
 
     def settle(self, state: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -102,8 +101,6 @@ def _weights(weights: Any, points: Array) -> Array:
             raise ValueError(f"weights must not be negative, got {host.min()} at [{host.argmin()}]")
         if host.sum() == 0:
             raise ValueError("weights must have positive total mass, got 0")
-    # Dividing by the largest first keeps the sum from overflowing.
-    weights = weights / jax.lax.stop_gradient(weights.max())
     return weights / weights.sum()
 
 

@@ -1,1 +1,9 @@
 """One look for every figure."""
+
+from attnflow.plot.look import COLOURS as COLOURS
+from attnflow.plot.look import COLUMN as COLUMN
+from attnflow.plot.look import PAGE as PAGE
+from attnflow.plot.look import look as look
+from attnflow.plot.look import new_figure as new_figure
+from attnflow.plot.movie import movie as movie
+from attnflow.plot.tokens import tokens as tokens

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-Rows = PyTree[Any, "rows"]
+Rows = PyTree[Any]
 
 
 class Engine(eqx.Module):

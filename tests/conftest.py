@@ -1,0 +1,26 @@
+"""Double precision, no silent broadcasting, and every shape annotation checked while the tests run."""
+
+import jax
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+install_import_hook("attnflow", "beartype.beartype")
+
+import hypothesis  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+# Shapes vary between examples and each compiles, so examples are few; they are fixed, so a failure repeats.
+hypothesis.settings.register_profile("repeatable", max_examples=12, deadline=None, derandomize=True)
+hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20240)
+
+
+@pytest.fixture
+def key():
+    return jax.random.key(7)
