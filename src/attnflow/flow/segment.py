@@ -21,7 +21,6 @@ class Problem(eqx.Module):
     measure: FlowingMeasure
     solver: Settled
     controller: Carried
-    step: Array | None
     sums: Engine | None
 
     def rate(self, t: Array, state: PyTree, args: Any = None) -> PyTree:
@@ -60,22 +59,25 @@ def start(problem: Problem, t0: Array) -> tuple[Carry, Array]:
     """The carry before the first step, and the largest rate of change there."""
     term, state = problem.term, problem.measure.state
     order = problem.solver.error_order(term)
-    end, control = problem.controller.init(term, t0, t0, state, problem.step, None, problem.solver.func, order)
+    end, control = problem.controller.init(term, t0, t0, state, None, None, problem.solver.func, order)
     carry = Carry(t0, state, problem.solver.init(term, t0, end, state, None), control)
     return _strong(carry), largest(problem.rate(t0, state))
 
 
 @eqx.filter_jit
-def segment(problem: Problem, carry: Carry, ts: Array, max_steps: int) -> tuple[Carry, PyTree, Outcome]:
-    """From `carry.t` to the last of `ts`, saving at each; interpolated frames are settled too."""
+def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: int) -> tuple[Carry, PyTree, Outcome]:
+    """From `carry.t` to `end`, saving at `ts`; interpolated frames are settled too."""
     settle = problem.measure.settle
+    # A first step that all but reaches the end goes to the end: round-off must not leave a sliver behind.
+    planned, reach = carry.control[1], end - carry.t
+    first = jnp.where(planned > (1 - 1e-5) * reach, reach, planned)
     frames = diffrax.SubSaveAt(ts=ts, fn=lambda t, y, args: settle(y))
     solution = diffrax.diffeqsolve(
         problem.term,
         problem.solver,
         carry.t,
-        ts[-1],
-        carry.control[1],
+        end,
+        first,
         carry.state,
         saveat=diffrax.SaveAt(subs=(frames, diffrax.SubSaveAt(t1=True)), solver_state=True, controller_state=True),
         stepsize_controller=problem.controller,
@@ -84,9 +86,9 @@ def segment(problem: Problem, carry: Carry, ts: Array, max_steps: int) -> tuple[
         max_steps=max_steps,
         throw=False,
     )
-    (saved_ts, (end,)), (saved, last) = solution.ts, solution.ys  # pyright: ignore[reportGeneralTypeIssues]
+    (saved_ts, (now,)), (saved, last) = solution.ts, solution.ys  # pyright: ignore[reportGeneralTypeIssues]
     state = jax.tree.map(lambda y: y[0], last)
-    velocity = problem.field.at(problem.measure.with_state(state), end, problem.sums)
+    velocity = problem.field.at(problem.measure.with_state(state), now, problem.sums)
     outcome = Outcome(
         saved_ts,
         solution.result == diffrax.RESULTS.successful,
@@ -96,7 +98,7 @@ def segment(problem: Problem, carry: Carry, ts: Array, max_steps: int) -> tuple[
         solution.stats["num_rejected_steps"],
         getattr(velocity, "report", {}),
     )
-    return _strong(Carry(end, state, solution.solver_state, solution.controller_state)), saved, outcome
+    return _strong(Carry(now, state, solution.solver_state, solution.controller_state)), saved, outcome
 
 
 @eqx.filter_jit

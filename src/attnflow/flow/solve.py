@@ -82,15 +82,16 @@ def solve(
         )
     frames, outcomes = [], []
     with tracker(progress, float(span.t0), float(span.t1)) as advance:
-        for block in blocks(span.frames, sum(leaf.size for leaf in jax.tree.leaves(mu.state))):
-            carry, saved, outcome = segment(problem, carry, jnp.asarray(block, mu.dtype), max_steps)
-            frames.append(saved)
+        size = sum(leaf.size for leaf in jax.tree.leaves(mu.state))
+        for block in blocks(span, size, None if step is None else float(step)):
+            carry, saved, outcome = segment(problem, carry, jnp.asarray(block.ts), jnp.asarray(block.end, mu.dtype), max_steps)
             outcomes.append(jax.tree.map(np.asarray, outcome))
+            frames.append(jax.tree.map(lambda leaf, count=block.count: np.asarray(leaf)[:count], (outcome.ts, saved)))
             advance(float(carry.t))
             if not (outcome.reached and outcome.finite):
                 break
     last = outcomes[-1]
-    ts, states = _gather(span, mu.state, [o.ts for o in outcomes], frames, carry if last.finite else None)
+    ts, states = _gather(span, mu.state, frames, carry if last.finite else None)
     status = Status("reached", float(span.t1)) if last.reached and last.finite else _verdict(problem, span, carry, last, ts)
     return Path(ts, states, status, _stats(problem, outcomes), mu)
 
@@ -102,12 +103,12 @@ def _problem(field, mu, span: Times, rtol, atol, solver, step, sums) -> Problem:
     step = None if step is None else positive("step", step).astype(mu.dtype)
     smallest = 16 * jnp.finfo(mu.dtype).eps * jnp.maximum(jnp.abs(span.t0), jnp.abs(span.t1))
     settled = Settled(mu.default_solver() if solver is None else solver, mu.settle)
-    return Problem(field, mu, settled, controller(rtol, atol, step, smallest, mu.error_norm), step, sums)
+    return Problem(field, mu, settled, controller(rtol, atol, step, smallest, mu.error_norm), sums)
 
 
 def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -> Path:
     """The whole run as one segment, for `jit` and `grad`."""
-    _, states, outcome = segment(problem, carry, span.frames, max_steps)
+    _, states, outcome = segment(problem, carry, span.frames, span.t1, max_steps)
     states = eqx.error_if(
         states,
         ~outcome.reached,
@@ -120,13 +121,12 @@ def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -
     return Path(ts, states, Status("reached", span.t1), {"solver": type(problem.solver.solver).__name__}, problem.measure)
 
 
-def _gather(span: Times, first: PyTree, kept: list, frames: list, carry: Carry | None) -> tuple[Array, PyTree]:
+def _gather(span: Times, start: PyTree, frames: list, carry: Carry | None) -> tuple[Array, PyTree]:
     """All frames that were reached, in order; if the run stopped between two frames, where it stopped is the last one."""
-    zero = slice(0, int(span.first))
-    ts = np.concatenate([np.asarray(span.t0)[None][zero], *kept])
-    states = jax.tree.map(lambda s0, *s: np.concatenate([np.asarray(s0)[None][zero], *map(np.asarray, s)]), first, *frames)
-    # A frame that was not reached has time infinity; the padding of the last segment repeats t1; fixed steps may run on into NaN.
-    keep = np.isfinite(ts) & np.append(True, ts[1:] != ts[:-1])
+    first = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], (span.t0, start))] if span.first else []
+    ts, states = jax.tree.map(lambda *leaves: np.concatenate(leaves), *first, *frames)
+    # A frame that was not reached has time infinity; fixed steps may run on into NaN.
+    keep = np.isfinite(ts)
     for leaf in jax.tree.leaves(states):
         keep &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
     ts, states = ts[keep], jax.tree.map(lambda s: s[keep], states)

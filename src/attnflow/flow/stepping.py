@@ -76,8 +76,23 @@ class Carried(diffrax.AbstractStepSizeController):
         return keep, next_t0, next_t1, jump, (inner, planned), result
 
 
+class FixedStep(diffrax.AbstractStepSizeController):
+    """Every step of one size, but for those cut to end a segment on time."""
+
+    size: Any
+
+    def wrap(self, direction):
+        return self
+
+    def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
+        return t0 + self.size, ()
+
+    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
+        return jnp.array(True), t1, t1 + self.size, False, (), diffrax.RESULTS.successful
+
+
 def controller(rtol: Any, atol: Any, step: Any, smallest: Any, norm: Callable) -> Carried:
-    """Adaptive to the tolerances, or of fixed `step` if that is given. A step below `smallest` ends the run."""
+    """Adaptive to the tolerances, or of fixed `step` if that is given. An adaptive step below `smallest` ends the run."""
     if step is not None:
-        return Carried(diffrax.ConstantStepSize())
+        return Carried(FixedStep(step))
     return Carried(diffrax.PIDController(rtol=rtol, atol=atol, norm=norm, dtmin=smallest, force_dtmin=False))

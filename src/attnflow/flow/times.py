@@ -41,13 +41,31 @@ def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
     return Times(t0, t1, jnp.asarray(after), bool(host[0] == start))
 
 
-def blocks(frames: Float[Array, " t"], size: int) -> np.ndarray:
-    """The frame times as equal rows, one a segment, the last row filled up with t1.
+class Block(NamedTuple):
+    """One segment: where it ends, and the times of its frames, filled up to a common length; the first `count` are real."""
 
-    A state of few numbers makes cheap steps, so that a few segments do; a large one gets a segment a frame.
+    end: float
+    ts: np.ndarray
+    count: int
+
+
+def blocks(span: Times, size: int, step: float | None) -> list[Block]:
+    """The segments of a run over a state of `size` numbers.
+
+    A state of few numbers makes cheap steps, so that a few segments do; a large one gets a segment a frame. Adaptive steps end on the
+    last frame of each segment. Fixed steps end on their own grid, which frames must not disturb.
     """
-    host = np.asarray(frames)
-    count = min(len(host), max(2, size // 64))
-    width = -(-len(host) // count)
-    rows = -(-len(host) // width)
-    return np.append(host, np.full(rows * width - len(host), host[-1])).reshape(rows, width)
+    frames, t0, t1 = np.asarray(span.frames), float(span.t0), float(span.t1)
+    segments = min(len(frames), max(2, size // 64))
+    if step is None:
+        width = -(-len(frames) // segments)
+        groups = [frames[i : i + width] for i in range(0, len(frames), width)]
+        ends = [float(group[-1]) for group in groups]
+    else:
+        steps = max(1, int(np.ceil((t1 - t0) / step - 1e-6)))
+        marks = np.unique(np.linspace(0, steps, segments + 1).round())[1:]
+        ends = [*(t0 + step * marks[:-1]).astype(frames.dtype).tolist(), t1]
+        owner = np.searchsorted(ends, frames)
+        groups = [frames[owner == i] for i in range(len(ends))]
+        width = max(1, *map(len, groups))
+    return [Block(end, np.append(g, np.full(width - len(g), end)).astype(frames.dtype), len(g)) for end, g in zip(ends, groups)]

@@ -1,20 +1,20 @@
-"""One look for every figure: type, colours, sizes and resolution fit for a paper. matplotlib is imported when a figure is made."""
+"""One look for every figure: type, colours, sizes and resolution fit for a paper."""
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
 # Okabe and Ito (2008): told apart under every common colour blindness. Yellow, the faintest on white, comes last.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#4D4D4D", "#F0E442")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#333333", "#56B4E9", "#F0E442")
 
-# Widths in inches of a column and of a page of text.
-COLUMN, PAGE = 3.4, 7.0
+# Widths of a column and of a page of text in inches, and dots an inch.
+COLUMN, PAGE, DPI = 3.4, 7.0, 300
 
 # The STIX fonts come with matplotlib, so a figure is the same on every machine.
-RC = {
+RC: dict[Any, Any] = {
     "font.family": "STIXGeneral",
     "mathtext.fontset": "stix",
     "font.size": 9,
@@ -34,15 +34,18 @@ RC = {
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "lines.linewidth": 1.3,
-    "figure.dpi": 150,
-    "savefig.dpi": 300,
+    "grid.color": "0.88",
+    "grid.linewidth": 0.5,
+    "axes3d.xaxis.panecolor": "none",
+    "axes3d.yaxis.panecolor": "none",
+    "axes3d.zaxis.panecolor": "none",
     "pdf.fonttype": 42,
 }
 
 
 @contextlib.contextmanager
 def look() -> Iterator[None]:
-    """The look, for the figures made inside: `with af.plot.look(): ...`. Outside, the user's own settings are untouched."""
+    """The look, for the figures made inside: `with af.plot.look(): ...`. Outside, the user's settings stay."""
     import matplotlib
     from cycler import cycler
 
@@ -51,10 +54,11 @@ def look() -> Iterator[None]:
 
 
 def new_figure(width: float = COLUMN, height: float = COLUMN) -> "matplotlib.figure.Figure":
-    """An empty figure of the given size in inches, drawn off screen and unknown to pyplot; save it with `figure.savefig(file)`."""
+    """An empty figure, its size in inches, drawn off screen and unknown to pyplot; `figure.savefig(file)` writes it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    # The resolution belongs to the figure, so that it is also right when saved outside `look`.
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure

@@ -1,7 +1,7 @@
 """A path of tokens as a movie."""
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,23 @@ _INCHES, _DPI = 4.0, 160
 
 
 def movie(
-    path: Path, file: str | pathlib.Path, fps: float = 24.0, *, tail: int = 12, progress: bool = False, **drawn: Any
+    path: Path,
+    file: str | pathlib.Path,
+    fps: float = 24.0,
+    *,
+    every: int = 1,
+    tail: int = 12,
+    progress: bool = False,
+    **drawn: Any,
 ) -> pathlib.Path:
-    """Write the frames of a path of tokens as an mp4, one picture a frame, and return the file.
+    """Write a path of tokens as an mp4 and return the file.
 
     **Arguments:**
 
     - `path`: a path of `Particles` that `af.plot.tokens` can draw.
     - `file`: ends in .mp4; its folder exists. It appears when the movie is complete, never in part.
     - `fps`: frames a second. Frames are shown evenly, so the `save_at` of `solve` sets the pace.
+    - `every`: show each so-manieth frame only, and the last one.
     - `tail`: how many earlier frames leave a trail behind each token.
     - `progress`: draw a progress bar.
     - `drawn`: passed on to `af.plot.tokens`: `color`, `size`, `view`, `bounds`.
@@ -36,8 +44,8 @@ def movie(
         raise ValueError(f"file must end in .mp4, got {file.name!r}")
     if not file.parent.is_dir():
         raise ValueError(f"the folder of the movie must exist, got {str(file.parent)!r}")
-    if not fps > 0:
-        raise ValueError(f"fps must be positive, got {fps}")
+    if not fps > 0 or every < 1 or tail < 0:
+        raise ValueError(f"fps must be positive, every at least 1 and tail at least 0, got {fps}, {every} and {tail}")
     states = np.asarray(path.states)
     flat = isinstance(path.measure.space, Sphere) or path.measure.dim < 3
     if not isinstance(path.measure.space, Sphere):
@@ -56,11 +64,14 @@ def movie(
         draw(0)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-        _write(figure, draw, len(path), file, fps, progress)
+        shown = [*range(0, len(path) - 1, every), len(path) - 1]
+        _write(figure, draw, shown, file, fps, progress)
     return file
 
 
-def _write(figure: Any, draw: Any, frames: int, file: pathlib.Path, fps: float, progress: bool) -> None:
+def _write(
+    figure: Any, draw: Callable[[int], None], frames: list[int], file: pathlib.Path, fps: float, progress: bool
+) -> None:
     """Draw each frame and hand it to ffmpeg, under another name until all is done."""
     import imageio_ffmpeg
     import matplotlib
@@ -69,7 +80,10 @@ def _write(figure: Any, draw: Any, frames: int, file: pathlib.Path, fps: float, 
     part = file.with_name(f".{file.stem}.part.mp4")
     writer = FFMpegWriter(fps=fps, codec="h264", extra_args=["-crf", "20", "-preset", "fast"])  # pyright: ignore[reportArgumentType]
     try:
-        with matplotlib.rc_context({"animation.ffmpeg_path": imageio_ffmpeg.get_ffmpeg_exe()}), writer.saving(figure, part, _DPI):
+        with (
+            matplotlib.rc_context({"animation.ffmpeg_path": imageio_ffmpeg.get_ffmpeg_exe()}),
+            writer.saving(figure, part, _DPI),
+        ):
             for i in _counted(frames, progress):
                 draw(i)
                 writer.grab_frame()
@@ -78,9 +92,9 @@ def _write(figure: Any, draw: Any, frames: int, file: pathlib.Path, fps: float, 
         part.unlink(missing_ok=True)
 
 
-def _counted(frames: int, progress: bool) -> Iterable[int]:
+def _counted(frames: list[int], progress: bool) -> Iterable[int]:
     if not progress:
-        return range(frames)
+        return frames
     from rich.progress import track
 
-    return track(range(frames), description="movie")
+    return track(frames, description="movie")

@@ -4,19 +4,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnflow.measures import Particles
-from attnflow.plot.look import COLOURS, look, new_figure
+from attnflow.measures import Measure, Particles
+from attnflow.plot.look import COLOURS, COLUMN, look, new_figure
 from attnflow.spaces import Sphere
 
 if TYPE_CHECKING:
     import matplotlib.axes
 
-# How much of a colour is left on a trail, and on anything behind the sphere.
-_TRAIL, _BEHIND = 0.35, 0.16
+# The opacity of a trail, and how much of a colour is left behind the sphere, whose face is nearly white.
+_TRAIL, _BEHIND, _FACE = 0.35, 0.25, 0.975
 
 
 def tokens(
-    mu: Particles,
+    mu: Measure,
     ax: "matplotlib.axes.Axes | None" = None,
     *,
     color: Any = None,
@@ -33,14 +33,16 @@ def tokens(
     - `ax`: where to draw; a new figure if not given (`ax.figure.savefig(file)` writes it). R^3 needs `projection="3d"`.
     - `color`: one colour, or one a token.
     - `size`: the area of a dot of average mass, in square points.
-    - `trail`: earlier states `[t, n, d]`, such as `path.states[:i + 1]`, drawn as a thin line behind each token.
+    - `trail`: earlier states `[t, n, d]`, such as `path.states[:i + 1]`: a thin line behind each token (not in R^1).
     - `view`: elevation and azimuth of the eye in degrees, for R^3 and S^2. What is behind the sphere is dimmed.
     - `bounds`: the corners `[2, d]` of the box to show in R^d; by default that of the tokens and their trails.
 
     Returns the axes.
     """
     if not isinstance(mu, Particles):
-        raise TypeError(f"tokens draws Particles, got {type(mu).__name__}; draw tokens from it with .sample(n, key=key)")
+        raise TypeError(
+            f"tokens draws Particles, got {type(mu).__name__}; draw tokens from it with .sample(n, key=key)"
+        )
     on_sphere = isinstance(mu.space, Sphere)
     if mu.dim > 3:
         where = f"S^{mu.dim - 1} in R^{mu.dim}" if on_sphere else f"R^{mu.dim}"
@@ -54,7 +56,8 @@ def tokens(
         raise ValueError(f"trail must have shape [t, {len(points)}, {mu.dim}], got {list(steps.shape)}")
     with look():
         if ax is None:
-            ax = new_figure().add_subplot(projection=None if on_sphere or mu.dim < 3 else "3d")
+            figure = new_figure(height=COLUMN if mu.dim > 1 else COLUMN / 4)
+            ax = figure.add_subplot(projection=None if on_sphere or mu.dim < 3 else "3d")
         dots = {"s": size * _masses(mu), "color": _colours(color, len(points))}
         if on_sphere:
             _sphere(ax, points, steps, dots, view)
@@ -68,9 +71,9 @@ def tokens(
 
 
 def _plane(ax: Any, points: np.ndarray, steps: np.ndarray, dots: dict) -> None:
-    """R^1 as a line, with trails and dots on it; R^2 with equal scales."""
+    """R^1 as a line with dots on it; R^2 with equal scales."""
     if points.shape[1] == 1:
-        points, steps = np.pad(points, [(0, 0), (0, 1)]), np.pad(steps, [(0, 0), (0, 0), (0, 1)])
+        points = np.pad(points, [(0, 0), (0, 1)])
         ax.axhline(0, color="0.75", linewidth=0.6, zorder=0)
         ax.set(yticks=[], ylim=(-1, 1), xlabel="$x$")
         ax.spines["left"].set_visible(False)
@@ -89,6 +92,7 @@ def _solid(ax: Any, points: np.ndarray, steps: np.ndarray, dots: dict, view: tup
     ax.scatter(*points.T, linewidths=0, **dots)
     ax.set(xlabel="$x_1$", ylabel="$x_2$", zlabel="$x_3$")
     ax.view_init(*view)
+    ax.set_box_aspect(None, zoom=0.78)  # room for the labels, which matplotlib leaves out of the layout
 
 
 def _sphere(ax: Any, points: np.ndarray, steps: np.ndarray, dots: dict, view: tuple[float, float]) -> None:
@@ -96,55 +100,52 @@ def _sphere(ax: Any, points: np.ndarray, steps: np.ndarray, dots: dict, view: tu
     from matplotlib.patches import Circle
 
     flat = points.shape[1] == 2
-    eye = np.eye(3)[:, :2] if flat else _projection(*view)
-    (xy, depth), (lines, line_depth) = _seen(points, eye, flat), _seen(steps, eye, flat)
-    ax.add_patch(Circle((0, 0), 1, facecolor="none" if flat else "0.975", edgecolor="0.55", linewidth=0.7, zorder=0))
+    eye = np.eye(2, 3) if flat else _projection(*view)
+    ax.add_patch(Circle((0, 0), 1, facecolor="none" if flat else str(_FACE), edgecolor="0.55", linewidth=0.7, zorder=0))
+    where, lines = points @ eye, steps @ eye
     for near in (False, True):
-        shade = 1.0 if near else _BEHIND
+        # Tokens pile up, and so would their opacity: what is behind is mixed with the face of the sphere instead.
+        dimmed = _BEHIND * dots["color"] + (1 - _BEHIND) * np.array([_FACE, _FACE, _FACE, 1])
+        colours = dots["color"] if near else dimmed
         if not flat:
-            _graticule(ax, eye, near)
-        side = (line_depth >= 0) == near
-        _trails(ax, np.where(side[..., None], lines, np.nan), dots["color"], shade, zorder=1 + near)
-        kept = (depth >= 0) == near
-        ax.scatter(*xy[kept].T, s=dots["s"][kept], color=dots["color"][kept], alpha=shade, linewidths=0, zorder=2 + 2 * near)
-    ax.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), aspect="equal")
+            _trails(ax, _side(_graticule() @ eye, near), np.full((1, 4), [0.6 if near else 0.85] * 3 + [1]), zorder=0.5)
+        _trails(ax, _side(lines, near), colours, zorder=1 + near)
+        kept = (where[:, 2] >= 0) == near
+        ax.scatter(*where[kept, :2].T, s=dots["s"][kept], color=colours[kept], linewidths=0, zorder=2 + 2 * near)
+    ax.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), xticks=[], yticks=[], aspect="equal")
     ax.set_axis_off()
 
 
-def _graticule(ax: Any, eye: np.ndarray, near: bool) -> None:
-    """Meridians and parallels every 30 degrees, fainter on the far side."""
-    round_trip = np.linspace(0, 2 * np.pi, 181)
-    c, s, zero = np.cos(round_trip), np.sin(round_trip), np.zeros_like(round_trip)
-    meridians = [np.stack([c * np.cos(a), c * np.sin(a), s], axis=1) for a in np.arange(6) * np.pi / 6]
-    parallels = [np.stack([c * np.cos(b), s * np.cos(b), zero + np.sin(b)], axis=1) for b in np.arange(-2, 3) * np.pi / 6]
-    lines, depth = _seen(np.stack(meridians + parallels, axis=1), eye, False)
-    lines = np.where(((depth >= 0) == near)[..., None], lines, np.nan)
-    _trails(ax, lines, np.array([[0, 0, 0, 1.0]]), 0.4 if near else 0.12, zorder=0.5)
-
-
-def _trails(ax: Any, steps: np.ndarray, colours: np.ndarray, shade: float = 1.0, zorder: float = 1) -> None:
-    """One line a token, from states `[t, n, 2]`; a line is broken where a state is NaN."""
-    from matplotlib.collections import LineCollection
-
-    if len(steps) > 1:
-        lines = LineCollection(list(steps.swapaxes(0, 1)), colors=colours, alpha=_TRAIL * shade, linewidths=0.5, zorder=zorder)
-        ax.add_collection(lines, autolim=False)
-
-
 def _projection(elevation: float, azimuth: float) -> np.ndarray:
-    """The orthonormal columns right, up and towards the eye, in the convention of matplotlib's three-dimensional axes."""
+    """The orthonormal columns right, up and towards the eye; the angles are those of matplotlib's 3d axes."""
     e, a = np.deg2rad(elevation), np.deg2rad(azimuth)
     right = [-np.sin(a), np.cos(a), 0]
     up = [-np.sin(e) * np.cos(a), -np.sin(e) * np.sin(a), np.cos(e)]
     return np.array([right, up, np.cross(right, up)]).T
 
 
-def _seen(points: np.ndarray, eye: np.ndarray, flat: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Places on the page `[..., 2]` and depths `[...]`, positive towards the eye."""
-    if flat:
-        return points, np.zeros(points.shape[:-1])
-    turned = points @ eye
-    return turned[..., :2], turned[..., 2]
+def _side(lines: np.ndarray, near: bool) -> np.ndarray:
+    """Projected lines `[t, n, 3]` as places on the page `[t, n, 2]`, NaN where they are on the other side."""
+    return np.where((lines[..., 2:] >= 0) == near, lines[..., :2], np.nan)
+
+
+def _graticule() -> np.ndarray:
+    """Meridians and parallels every 30 degrees, `[t, 11, 3]`."""
+    turn = np.linspace(0, 2 * np.pi, 181)
+    c, s = np.cos(turn), np.sin(turn)
+    meridians = [np.stack([c * np.cos(a), c * np.sin(a), s], axis=1) for a in np.arange(6) * np.pi / 6]
+    heights = np.sin(np.arange(-2, 3) * np.pi / 6)
+    parallels = [np.stack([c * np.sqrt(1 - h**2), s * np.sqrt(1 - h**2), 0 * c + h], axis=1) for h in heights]
+    return np.stack(meridians + parallels, axis=1)
+
+
+def _trails(ax: Any, steps: np.ndarray, colours: np.ndarray, zorder: float = 1) -> None:
+    """One line a token, from states `[t, n, 2]`; a line is broken where a state is NaN."""
+    from matplotlib.collections import LineCollection
+
+    if len(steps) > 1:
+        lines = LineCollection(list(steps.swapaxes(0, 1)), colors=colours, alpha=_TRAIL, linewidths=0.5, zorder=zorder)
+        ax.add_collection(lines, autolim=False)
 
 
 def _masses(mu: Particles) -> np.ndarray:

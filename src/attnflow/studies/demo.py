@@ -1,10 +1,11 @@
-"""Tokens on the sphere gather in clusters, and the clusters live long (arXiv:2312.10794, arXiv:2410.06833).
+"""Tokens on the sphere gather in clusters, and clusters live long (arXiv:2312.10794, arXiv:2410.06833).
 
-Under simple attention with softmax, `x_i' = P_{x_i} sum_j softmax_j(beta <x_i, x_j>) x_j`, tokens uniform on S^2 gather in a few clusters
-within a time of order 1. Then nothing seems to happen until, after a time of order `e^{beta (1 - <x, y>)}`, the two closest clusters x, y
-merge. The energy climbs a staircase: on a plateau, where clusters of masses w_k are far apart, `2 beta e^{-beta} E = sum_k w_k^2`.
+Under simple attention, `x_i' = P_{x_i} sum_j softmax_j(beta <x_i, x_j>) x_j`, tokens uniform on S^2 soon gather in a
+few clusters. Then nothing seems to happen until, after a time of order `e^{beta (1 - <x, y>)}`, the closest clusters x
+and y merge. The energy climbs a staircase: where clusters of masses w_k are far apart, `2 beta e^{-beta} E` is nearly
+`sum_k w_k^2`.
 
-Beside this simulation, three small ones with known answers: each number below is compared with something found in another way.
+Beside this simulation run three small ones whose answer is known, for the checks.
 """
 
 import dataclasses
@@ -14,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 import attnflow as af
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-# Tokens closer than this many radians are drawn and counted as one cluster.
-_RADIUS = 0.2
+# For the checks: the inverse temperature of the equiangular tokens, a Gaussian and the number of tokens drawn from it.
+_BETA, _MEAN, _COV, _TOKENS = 4.0, [0.0, 0.0], [[1.0, 0.3], [0.3, 0.5]], 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,20 +31,22 @@ class Spec:
     """What to simulate."""
 
     n: int = 256
-    """the number of tokens, drawn uniformly on the sphere S^2"""
+    """how many tokens, uniform on the sphere at the start"""
     beta: float = 9.0
     """the inverse temperature of the attention"""
-    t1: float = 300.0
+    t1: float = 1000.0
     """the final time"""
     seed: int = 0
-    """the seed: the same one gives the same numbers"""
-    frames: int = 240
-    """the number of frames, evenly spaced in log(1 + t)"""
+    """the seed; the same one gives the same numbers"""
+    frames: int = 720
+    """how many frames, evenly spaced in log(1 + t)"""
 
     def __post_init__(self):
-        for name, least in {"n": 1, "seed": 0, "frames": 4}.items():
+        for name, least in {"n": 1, "seed": 0, "frames": 6}.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.seed >= 2**32:
+            raise ValueError(f"seed must be below 2^32, got {self.seed}")
         for name in ("beta", "t1"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
@@ -50,7 +54,7 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One number against what it should be: `ok` says whether they differ by no more than `tolerance`."""
+    """A measured number, what it should be, and how far it may be from that."""
 
     name: str
     measured: float
@@ -64,36 +68,142 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The tokens along time with their energy `2 beta e^{-beta} E`, and three small simulations for the checks."""
+    """The path of the tokens and its energy `2 beta e^{-beta} E` frame by frame; the paths for the checks."""
 
     spec: Spec
     path: af.Path
-    energy: np.ndarray
+    energy: Float[np.ndarray, " t"]
     equiangular: af.Path
     gaussian: af.Path
     cloud: af.Path
-    closed: af.Path
+    closure: af.Path
 
 
-def run(spec: Spec = Spec(), progress: bool = False) -> Result:
-    """The simulation, and those with known answers."""
-    tokens, frame, cloud = jax.random.split(jax.random.key(spec.seed), 3)
-    mu = af.samplers.sphere(spec.n, 3, key=tokens)
-    times = np.expm1(np.linspace(0, np.log1p(spec.t1), spec.frames)).clip(max=spec.t1)
-    path = af.solve(af.simple_attention(spec.beta, dim=3), mu, spec.t1, save_at=times, progress=progress)
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """The simulation, then those for the checks."""
+    from rich.progress import track
 
-    def energy(points):
-        at = af.Particles(points, space=af.Sphere())
-        return 2 * spec.beta * af.energy(at, spec.beta, log_scale=-spec.beta)
+    spec = Spec() if spec is None else spec
+    keys = jax.random.split(jax.random.key(spec.seed), 3)
+    start = af.samplers.sphere(spec.n, 3, key=keys[0])
+    times = np.append(np.expm1(np.linspace(0, np.log1p(spec.t1), spec.frames))[:-1], spec.t1)
+    path = af.solve(af.simple_attention(spec.beta, dim=3), start, spec.t1, save_at=times.tolist(), progress=progress)
 
-    # 32 orthonormal tokens: all 496 cosines are one function of time.
-    orthonormal = af.samplers.orthonormal(32, 32, key=frame)
-    equiangular = af.solve(af.simple_attention(_BETA, dim=32), orthonormal, t1=5.0)
-    # A Gaussian under softmax, which blows up.
-    gaussian = af.solve(af.Attention(af.dot_product(_EYE, _KEY), _EYE), af.Gaussian(_ZERO, _COV), t1=10.0)
-    # Tokens of a Gaussian under Sinkhorn, and the Gaussian with their mean and covariance.
-    law = af.Attention(af.dot_product(_EYE, _EYE), -_EYE, af.Sinkhorn())
-    start = af.Gaussian(_ZERO, _COV).sample(256, key=cloud)
-    cloud = af.solve(law, start, t1=1.0, save_at=2)
-    closed = af.solve(law, af.Gaussian.matching(start), t1=1.0, save_at=2)
-    return Result(spec, path, np.asarray(jax.lax.map(energy, path.states)), equiangular, gaussian, cloud, closed)
+    def energy(points: Float[Array, "n 3"]) -> Float[Array, ""]:
+        return 2 * spec.beta * af.energy(af.Particles(points, space=af.Sphere()), spec.beta, log_scale=-spec.beta)
+
+    gaussian, sinkhorn = af.Gaussian(_MEAN, _COV), af.simple_attention(1.0, 2, af.Sinkhorn())
+    cloud = gaussian.sample(_TOKENS, key=keys[1])
+    known = {
+        "equiangular": (af.simple_attention(_BETA, 32), af.samplers.orthonormal(32, 32, key=keys[2]), 20.0),
+        "gaussian": (af.simple_attention(1.0, 2), gaussian, 1.0),
+        "cloud": (sinkhorn, cloud, 0.5),
+        "closure": (sinkhorn, af.Gaussian.matching(cloud), 0.5),
+    }
+    paths = {name: af.solve(*problem) for name, problem in track(known.items(), "checks", disable=not progress)}
+    return Result(spec, path, np.asarray(jax.lax.map(energy, path.states)), **paths)
+
+
+def checks(result: Result) -> list[Check]:
+    """What must hold, each known from elsewhere than the code that it checks."""
+    spec, path = result.spec, result.path
+    eps = float(jnp.finfo(path.measure.dtype).eps)
+    accuracy = 1e-6 if eps < 1e-10 else 1e-3  # ten times the default tolerance of the solver
+
+    fall = max(0.0, *(-np.diff(result.energy) / result.energy[1:]))
+    radii = np.linalg.norm(np.asarray(path.states, dtype=np.float64), axis=2)
+
+    states = np.asarray(result.equiangular.states)
+    cosines = np.einsum("tid,tjd->tij", states, states)[:, ~np.eye(states.shape[1], dtype=bool)]
+    common = np.asarray(af.theory.equiangular(states.shape[1], _BETA, result.equiangular.ts))
+    spread = np.abs(cosines - common[:, None]).max()
+
+    status = result.gaussian.status
+    time = float(status.time) if status.kind == "blow-up" else math.nan
+    blow_up = float(af.theory.softmax_blow_up_time(_COV, [[1.0, 0.0], [0.0, 1.0]]))
+
+    cov, closed = np.asarray(result.cloud.final.cov), np.asarray(result.closure.final.cov)
+    gap = np.linalg.norm(cov - closed) / np.linalg.norm(closed)
+    return [
+        Check("final time", float(path.status.time), spec.t1, eps * spec.t1),
+        Check("energy: largest relative fall", float(fall), 0.0, 1e3 * (1 + spec.beta) * eps),
+        Check("tokens: largest distance to the sphere", float(np.abs(radii - 1).max()), 0.0, 8 * eps),
+        Check("32 orthonormal tokens: cosines against the scalar equation", float(spread), 0.0, accuracy),
+        Check("Gaussian, softmax: time of blow-up", time, blow_up, accuracy * blow_up),
+        Check(
+            f"Gaussian, Sinkhorn: covariance of {_TOKENS} tokens against the Gaussian picture",
+            float(gap),
+            0.0,
+            _TOKENS**-0.5,
+        ),
+    ]
+
+
+def figure(result: Result) -> "matplotlib.figure.Figure":
+    """The tokens at four times, with their trails, and the energy along time."""
+    path, drawn, last = result.path, style(result), len(result.path) - 1
+    with af.plot.look():
+        page = af.plot.new_figure(af.plot.PAGE, 0.53 * af.plot.PAGE)
+        axes = page.subplot_mosaic([list("abcd"), ["e"] * 4], height_ratios=[1, 0.8])
+        _staircase(axes["e"], np.asarray(path.ts), result.energy)
+        for name, i in {"a": 0, "b": round(0.2 * last), "c": round(0.4 * last), "d": last}.items():
+            mu, trail, size = (
+                path.measure.with_state(path.states[i]),
+                path.states[: i + 1],
+                11.0 if name in "ab" else 24.0,
+            )
+            af.plot.tokens(mu, axes[name], trail=trail, size=size, **drawn)
+            title = f"({name})  $t = {_short(float(path.ts[i]))}$"
+            if name in "cd":
+                count = _clusters(np.asarray(path.states[i])).max() + 1
+                title += f", {count} cluster{'s' * (count > 1)}"
+            axes[name].set_title(title)
+            at = (float(path.ts[i]), float(result.energy[i]))
+            axes["e"].plot(*at, "o", color=af.plot.COLOURS[4], markersize=4, zorder=3)
+            axes["e"].annotate(f"({name})", at, (0, 6), textcoords="offset points", ha="center")
+    return page
+
+
+def style(result: Result) -> dict[str, Any]:
+    """How to draw the tokens: coloured by cluster, once these have formed, with most clusters in front."""
+    states = np.asarray(result.path.states)
+    middle = states[round(0.4 * (len(states) - 1))]
+    formed, final = _clusters(middle), _clusters(states[-1])
+    centres = np.stack([middle[formed == k].mean(axis=0) for k in range(formed.max() + 1)])
+    ends = np.stack([states[-1][final == k].mean(axis=0) for k in range(final.max() + 1)])
+    angles = np.array([(e, a) for e in range(10, 50, 10) for a in range(0, 360, 10)], dtype=float)
+    e, a = np.deg2rad(angles).T
+    eyes = np.stack([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)], axis=1)
+    in_front = np.minimum(eyes @ np.concatenate([centres, ends]).T, 0.3).sum(axis=1)
+    elevation, azimuth = angles[in_front.argmax()]
+    colours = np.array(af.plot.COLOURS)[formed % len(af.plot.COLOURS)]
+    return {"color": colours.tolist(), "view": (float(elevation), float(azimuth))}
+
+
+def _clusters(points: Float[np.ndarray, "n d"], radius: float = 0.2) -> Int[np.ndarray, " n"]:
+    """The cluster of each token, 0 for the largest: all tokens within `radius` of the first that is still free."""
+    labels = np.full(len(points), -1)
+    while (labels < 0).any():
+        near = (labels < 0) & (points @ points[labels.argmin()] > math.cos(radius))
+        near[labels.argmin()] = True
+        labels[near] = labels.max() + 1
+    return np.argsort(np.argsort(-np.bincount(labels), kind="stable"), kind="stable")[labels]
+
+
+def _staircase(ax: Any, ts: np.ndarray, energy: np.ndarray) -> None:
+    """The energy along time, on a scale of log(1 + t)."""
+    ax.plot(ts, energy, color=af.plot.COLOURS[0])
+    ax.set_xscale("function", functions=(np.log1p, np.expm1))
+    decades = [0.0] + [10.0**k for k in range(16) if 10.0**k <= ts[-1]]
+    ticks = decades if len(decades) > 2 else np.linspace(0, ts[-1], 5).tolist()
+    ax.set_xticks(ticks, [_short(tick) for tick in ticks])
+    # At least 0.02 high, so that round-off does not fill the panel when the energy stands still.
+    margin = max(0.05 * np.ptp(energy), 0.01)
+    ax.set(
+        xlim=np.expm1(np.log1p(ts[-1]) * np.array([-0.02, 1.02])), ylim=(energy.min() - margin, energy.max() + margin)
+    )
+    ax.set(xlabel="time $t$", ylabel=r"energy  $2\beta e^{-\beta}\,E(\mu_t)$")
+
+
+def _short(t: float) -> str:
+    return f"{t:.3g}" if t < 100 else f"{t:.0f}"
