@@ -132,9 +132,7 @@ def _demo(command: Demo) -> int:
     written[1].write_text(json.dumps(_record(result, checks), indent=2, allow_nan=False) + "\n")
     if command.movie:
         file, every = command.out / "tokens.mp4", max(1, spec.frames // _MOVIE_FRAMES)
-        written.append(
-            movie(result.path, file, every=every, tail=20 * every, progress=True, size=36.0, **demo.style(result))
-        )
+        written.append(movie(result.path, file, every=every, tail=20 * every, progress=True, size=36.0, **demo.style(result)))
     console.print(_table(checks))
     failed = sum(not check.ok for check in checks)
     if result.path.status.kind != "reached":
@@ -161,9 +159,7 @@ def _configure() -> None:
 def _record(result: demo.Result, checks: list[demo.Check]) -> dict[str, Any]:
     """All that is needed to repeat the run and to judge it; null stands for a number that is not finite."""
     packages = ("jax", "jaxlib", "equinox", "diffrax", "numpy", "matplotlib")
-    versions = {"attnflow": __version__, "python": platform.python_version()} | {
-        name: metadata.version(name) for name in packages
-    }
+    versions = {"attnflow": __version__, "python": platform.python_version()} | {name: metadata.version(name) for name in packages}
     rows = [dataclasses.asdict(check) | {"ok": check.ok} for check in checks]
     return {
         "study": "demo",
@@ -172,9 +168,7 @@ def _record(result: demo.Result, checks: list[demo.Check]) -> dict[str, Any]:
         "versions": versions,
         "status": str(result.path.status),
         "solver": result.path.stats,
-        "checks": [
-            {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()} for row in rows
-        ],
+        "checks": [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()} for row in rows],
     }
 
 

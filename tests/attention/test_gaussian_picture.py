@@ -1,10 +1,11 @@
 """The Gaussian picture against quadrature clouds, algebra, and sampled tokens (GT 14, 15)."""
 
-import attnflow as af
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import attnflow as af
 from attnflow.measures.gaussian import _hermite
 
 
@@ -94,7 +95,10 @@ def test_sinkhorn_of_a_standard_bridge():
 
 
 def test_heads_average_in_both_pictures(rng):
-    laws = [af.Attention(LOGITS[l](*matrices(rng, 2)[:2]), rng.normal(size=(2, 2)), n) for l, n in [("dot", af.Softmax()), ("distance", af.Sinkhorn())]]  # noqa: E741
+    laws = [
+        af.Attention(LOGITS[name](*matrices(rng, 2)[:2]), rng.normal(size=(2, 2)), n)
+        for name, n in [("dot", af.Softmax()), ("distance", af.Sinkhorn())]
+    ]
     g = af.Gaussian(rng.normal(size=2), random_cov(rng, 2, 2))
     both = af.MultiHead(laws).at(g)
     np.testing.assert_allclose(both.matrix, (laws[0].at(g).matrix + laws[1].at(g).matrix) / 2)
@@ -114,7 +118,7 @@ def test_gradients_through_square_roots_at_the_identity(rng):
 
 @pytest.mark.parametrize("normalize", [af.Unnormalized(), af.Hardmax(), af.Sigmoid(), af.Sinkhorn(half_steps=3)])
 def test_laws_without_a_gaussian_picture_say_so(normalize):
-    with pytest.raises(ValueError, match="does not keep a Gaussian|has no Gaussian picture"):
+    with pytest.raises(ValueError, match=r"does not keep a Gaussian|has no Gaussian picture"):
         af.simple_attention(1.0, 2, normalize).at(af.Gaussian([0.0, 0.0], np.eye(2)))
 
 

@@ -1,12 +1,13 @@
 """Laws on tokens: against torch, NumPy transcriptions, and their symmetries."""
 
-import attnflow as af
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
+import attnflow as af
 
 NORMALISATIONS = {
     "softmax": af.Softmax(),
@@ -60,7 +61,9 @@ def test_softmax_against_torch(rng, dtype):
     mu = af.Particles(jnp.asarray(x, dtype=str(dtype).removeprefix("torch.")))
     got = law.at(mu)(mu.points)
     assert got.dtype == expected.dtype
-    np.testing.assert_allclose(got, expected, rtol=1e-12 if dtype == torch.float64 else 2e-4, atol=1e-12 if dtype == torch.float64 else 2e-5)
+    np.testing.assert_allclose(
+        got, expected, rtol=1e-12 if dtype == torch.float64 else 2e-4, atol=1e-12 if dtype == torch.float64 else 2e-5
+    )
 
 
 def test_heads_are_averaged(rng):
@@ -76,7 +79,9 @@ def test_heads_are_averaged(rng):
 
 def test_hardmax_is_the_limit_of_softmax(rng):
     mu = af.Particles(rng.normal(size=(20, 3)))
-    cold, hard = (af.Attention(af.dot_product(np.eye(3), np.eye(3), 1e-6), np.eye(3), n).at(mu)(mu.points) for n in (af.Softmax(), af.Hardmax()))
+    cold, hard = (
+        af.Attention(af.dot_product(np.eye(3), np.eye(3), 1e-6), np.eye(3), n).at(mu)(mu.points) for n in (af.Softmax(), af.Hardmax())
+    )
     np.testing.assert_allclose(cold, hard, atol=1e-12)
 
 
@@ -85,7 +90,11 @@ def test_hardmax_is_the_limit_of_softmax(rng):
 def test_permuting_tokens_permutes_velocities(name, seed, n):
     rng = np.random.default_rng(seed)
     points, weights, order = rng.normal(size=(n, 2)), rng.random(n) + 0.1, rng.permutation(n)
-    law = af.Attention(af.squared_distance(rng.normal(size=(2, 2)), rng.normal(size=(2, 2))), rng.normal(size=(2, 2)), NORMALISATIONS[name])
+    law = af.Attention(
+        af.squared_distance(rng.normal(size=(2, 2)), rng.normal(size=(2, 2))),
+        rng.normal(size=(2, 2)),
+        NORMALISATIONS[name],
+    )
     mu, shuffled = af.Particles(points, weights), af.Particles(points[order], weights[order])
     np.testing.assert_allclose(law.at(shuffled)(shuffled.points), law.at(mu)(mu.points)[order], rtol=1e-7, atol=1e-9)
 
@@ -116,7 +125,11 @@ def test_weights_are_repeated_points(name, counts):
 def test_one_token_and_one_heavy_weight(name, rng):
     law = af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.eye(2), NORMALISATIONS[name])
     point = rng.normal(size=(1, 2))
-    factor = {"unnormalized": np.exp((point**2).sum() - 0.5), "sigmoid": 1 / (1 + np.exp(-(point**2).sum())), "linear": (point**2).sum()}
+    factor = {
+        "unnormalized": np.exp((point**2).sum() - 0.5),
+        "sigmoid": 1 / (1 + np.exp(-(point**2).sum())),
+        "linear": (point**2).sum(),
+    }
     single = af.Particles(point)
     np.testing.assert_allclose(law.at(single)(single.points), factor.get(name, 1.0) * point, rtol=1e-9)
     heavy = af.Particles(np.vstack([point, point + 0.1]), [1.0, 1e-300])
@@ -138,8 +151,14 @@ def test_low_temperature_and_coincident_tokens(name, dtype):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.ones((3, 2))), r"value must be square \[d, d\], got \[3, 2\]"),
-        (lambda: af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.eye(3)), r"value must be \[2, 2\] like the tokens.*got \[3, 3\]"),
+        (
+            lambda: af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.ones((3, 2))),
+            r"value must be square \[d, d\], got \[3, 2\]",
+        ),
+        (
+            lambda: af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.eye(3)),
+            r"value must be \[2, 2\] like the tokens.*got \[3, 3\]",
+        ),
         (lambda: af.MultiHead([]), "needs at least one law, got none"),
         (lambda: af.simple_attention(1.0, 3).at(af.Particles(np.eye(2))), "the law acts on R.3, got a measure on R.2"),
         (lambda: af.simple_attention(np.nan, 3), "beta must be finite, got nan"),

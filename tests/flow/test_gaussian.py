@@ -1,12 +1,13 @@
 """Gaussian flows: closed forms, blow-up, and the tokens that follow them (GT 14, 15)."""
 
-import attnflow as af
 import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+
+import attnflow as af
 
 
 def random_cov(rng, d, rank=None):
@@ -67,7 +68,12 @@ def test_covariance_flow_against_scipy(rng, kind, d):
     Q, K, V = rng.normal(size=(3, d, d)) / np.sqrt(d)
     S, m = random_cov(rng, d) + 0.1 * np.eye(d), rng.normal(size=d)
     expected = solve_ivp(
-        lambda t, s: covariance_rate(kind, Q, K, V, s.reshape(d, d)).ravel(), (0, 1.0), S.ravel(), method="DOP853", rtol=1e-11, atol=1e-12
+        lambda t, s: covariance_rate(kind, Q, K, V, s.reshape(d, d)).ravel(),
+        (0, 1.0),
+        S.ravel(),
+        method="DOP853",
+        rtol=1e-11,
+        atol=1e-12,
     ).y[:, -1]
     law = af.Attention(af.squared_distance(Q, K), V) if kind == "L2" else af.Attention(af.dot_product(Q, K), V, af.Sinkhorn())
     path = af.solve(law, af.Gaussian(m, S), t1=1.0, rtol=1e-10, atol=1e-12)

@@ -1,6 +1,5 @@
 """Token flows: the scalar laws of the sphere, SciPy, orders of the steppers (GT 1, 2, 3, 16)."""
 
-import attnflow as af
 import diffrax
 import equinox as eqx
 import jax
@@ -8,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+
+import attnflow as af
 
 
 def equiangular_by_scipy(n, beta, times, kind):

@@ -1,12 +1,13 @@
 """The solver itself: frames, status, segments, no retrace, and one clear error for each bad input."""
 
-import attnflow as af
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import attnflow as af
 
 TRACES = []
 
@@ -90,7 +91,14 @@ def test_tokens_that_blow_up():
 
 
 def test_fixed_steps_into_a_blow_up_are_named_too():
-    path = af.solve(af.simple_attention(1.0, 1, af.Unnormalized()), af.Particles([[0.8]]), t1=5.0, step=0.01, solver=diffrax.Heun(), save_at=51)
+    path = af.solve(
+        af.simple_attention(1.0, 1, af.Unnormalized()),
+        af.Particles([[0.8]]),
+        t1=5.0,
+        step=0.01,
+        solver=diffrax.Heun(),
+        save_at=51,
+    )
     assert path.status.kind == "blow-up"
     assert np.isfinite(path.states).all()
     assert 0 < path.status.time < 0.4
@@ -179,7 +187,10 @@ def test_progress_bar_draws(key, capsys):
         ({"t1": np.nan}, "t1 must be finite, got nan"),
         ({"t1": 1.0, "save_at": 0}, "save_at must be at least 1 frame, got 0"),
         ({"t1": 1.0, "save_at": [0.5, 0.2]}, r"save_at must be increasing, got \[0.5, 0.2\]"),
-        ({"t1": 1.0, "save_at": [0.5, 1.2]}, r"save_at must lie in \[t0, t1\] = \[0.0, 1.0\], got times from 0.5 to 1.2"),
+        (
+            {"t1": 1.0, "save_at": [0.5, 1.2]},
+            r"save_at must lie in \[t0, t1\] = \[0.0, 1.0\], got times from 0.5 to 1.2",
+        ),
         ({"t1": 1.0, "rtol": 0.0}, "rtol must be positive, got 0.0"),
         ({"t1": 1.0, "atol": -1e-9}, "atol must be positive, got -1e-09"),
         ({"t1": 1.0, "step": 0.0}, "step must be positive, got 0.0"),

@@ -1,11 +1,12 @@
 """Gaussians: quadrature, sampling, affine moves, matrix square roots."""
 
-import attnflow as af
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+
+import attnflow as af
 from attnflow._linalg import psd_sqrt
 
 

@@ -1,11 +1,12 @@
 """Mixtures against SciPy."""
 
-import attnflow as af
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
+
+import attnflow as af
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
 """Particles: moments, push-forward, and one clear error for each bad input."""
 
-import attnflow as af
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import attnflow as af
 
 
 def test_moments_are_integrals_against_the_weights(rng):

@@ -1,11 +1,12 @@
 """Samplers: the law they name, by goodness of fit; the same key, the same tokens."""
 
-import attnflow as af
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import beta, kstest
+
+import attnflow as af
 
 N = 20_000
 
@@ -65,7 +66,7 @@ def test_precision_can_be_chosen(key):
 
 
 def test_bad_input_is_named(key):
-    with pytest.raises(ValueError, match="at most 3 tokens of R.3 are orthonormal, got n = 4"):
+    with pytest.raises(ValueError, match=r"at most 3 tokens of R.3 are orthonormal, got n = 4"):
         af.samplers.orthonormal(4, 3, key=key)
     with pytest.raises(ValueError, match="at least one token and one dimension, got n = 0"):
         af.samplers.normal(0, 2, key=key)

@@ -1,10 +1,11 @@
 """The five operations of a space, against the geometry of great circles."""
 
-import attnflow as af
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import attnflow as af
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """Logits against their definition."""
 
-import attnflow as af
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import attnflow as af
 
 
 @pytest.mark.parametrize("p", [1, 3, 5])

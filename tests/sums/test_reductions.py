@@ -1,15 +1,16 @@
 """The one primitive: every engine against a plain NumPy sum, and derivatives that stay small in memory."""
 
-import attnflow as af
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from attnflow.sums import Atoms, average, log_integral, nearest_average
-from attnflow.sums.reductions import softmax
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp
+
+import attnflow as af
+from attnflow.sums import Atoms, average, log_integral, nearest_average
+from attnflow.sums.reductions import softmax
 
 ENGINES = [af.Dense(), af.Streamed(4, 3), af.Streamed(64, 64)]
 
@@ -20,7 +21,13 @@ def reference(logits, log_weights, values):
     return norm, np.exp(scores - norm[:, None]) @ values
 
 
-@given(m=st.integers(1, 9), n=st.integers(1, 11), d=st.integers(1, 4), beta=st.sampled_from([0.0, 1.0, 30.0, -5.0]), seed=st.integers(0, 99))
+@given(
+    m=st.integers(1, 9),
+    n=st.integers(1, 11),
+    d=st.integers(1, 4),
+    beta=st.sampled_from([0.0, 1.0, 30.0, -5.0]),
+    seed=st.integers(0, 99),
+)
 def test_engines_agree_with_numpy(m, n, d, beta, seed):
     rng = np.random.default_rng(seed)
     x, y, w = rng.normal(size=(m, d)), rng.normal(size=(n, d)), rng.random(n) * (rng.random(n) > 0.3)

@@ -1,10 +1,11 @@
 """Sinkhorn scaling against a matrix that is scaled by hand."""
 
-import attnflow as af
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import attnflow as af
 
 
 def scale_by_hand(logits, weights, half_steps):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from attnflow.attention.law import Law
-from attnflow.measures import Affine, FlowingMeasure, Gaussian, Particles
+from attnflow.measures import Affine, FlowingMeasure, Particles
 from attnflow.sums import Engine
 
 
@@ -25,8 +25,9 @@ class MultiHead(Law):
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "MultiHeadVelocity | Affine":
         velocities = tuple(head.at(mu, t, sums) for head in self.heads)
-        if isinstance(mu, Gaussian):
-            return reduce(Affine.__add__, velocities).scaled(1 / len(velocities))
+        affine = [v for v in velocities if isinstance(v, Affine)]
+        if len(affine) == len(velocities):
+            return reduce(Affine.__add__, affine).scaled(1 / len(affine))
         return MultiHeadVelocity(velocities)
 
     def weights(self, x: Float[Array, "m d"], mu: Particles) -> Float[Array, "heads m n"]:
@@ -40,7 +41,7 @@ class MultiHeadVelocity(eqx.Module):
     velocities: tuple[Any, ...]
 
     def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        return sum(velocity(x) for velocity in self.velocities) / len(self.velocities)
+        return jnp.mean(jnp.stack([velocity(x) for velocity in self.velocities]), axis=0)
 
     @property
     def report(self) -> dict[str, PyTree]:

@@ -12,7 +12,11 @@ def tracker(show: bool, t0: float, t1: float, label: str = "solve") -> Iterator[
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("t = {task.fields[t]:.4g} / {task.fields[end]:.4g}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("t = {task.fields[t]:.4g} / {task.fields[end]:.4g}"),
+    )
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task(label, total=t1 - t0, t=t0, end=t1)
         yield lambda t: bar.update(task, completed=t - t0, t=t)

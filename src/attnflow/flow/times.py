@@ -26,8 +26,9 @@ def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
     if isinstance(save_at, int | np.integer):
         if save_at < 1:
             raise ValueError(f"save_at must be at least 1 frame, got {save_at}")
-        frames = jnp.linspace(t0, t1, save_at)[1:] if save_at > 1 else t1[None]
-        return Times(t0, t1, frames, save_at > 1)
+        count = int(save_at)
+        frames = jnp.linspace(t0, t1, count)[1:] if count > 1 else t1[None]
+        return Times(t0, t1, frames, count > 1)
     frames = floats("save_at", save_at, "t").astype(dtype)
     if not known(frames, t0, t1):
         raise ValueError("save_at must be a count of frames inside jit and grad, got times")

@@ -26,7 +26,11 @@ class GaussianMixture(Measure):
     covs: Float[Array, "k d d"]
 
     def __init__(self, weights: Any, means: Any, covs: Any):
-        weights, means, covs = floats("weights", weights, "k"), floats("means", means, "k d"), floats("covs", covs, "k d d")
+        weights, means, covs = (
+            floats("weights", weights, "k"),
+            floats("means", means, "k d"),
+            floats("covs", covs, "k d d"),
+        )
         k, d = means.shape
         if weights.shape != (k,) or covs.shape != (k, d, d):
             raise ValueError(

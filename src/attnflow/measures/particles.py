@@ -83,7 +83,7 @@ class Particles(FlowingMeasure):
         return jnp.where(jnp.isnan(worst), jnp.inf, worst)
 
     def frame(self, states: Float[Array, "t n d"]) -> dict[str, tuple[tuple[str, ...], Any]]:
-        variables = {"points": (("time", "token", "coordinate"), states)}
+        variables: dict[str, tuple[tuple[str, ...], Any]] = {"points": (("time", "token", "coordinate"), states)}
         if self.weights is not None:
             variables["weights"] = (("token",), self.weights)
         if self.order is not None:

@@ -69,9 +69,7 @@ def movie(
     return file
 
 
-def _write(
-    figure: Any, draw: Callable[[int], None], frames: list[int], file: pathlib.Path, fps: float, progress: bool
-) -> None:
+def _write(figure: Any, draw: Callable[[int], None], frames: list[int], file: pathlib.Path, fps: float, progress: bool) -> None:
     """Draw each frame and hand it to ffmpeg, under another name until all is done."""
     import imageio_ffmpeg
     import matplotlib

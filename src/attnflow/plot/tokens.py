@@ -40,9 +40,7 @@ def tokens(
     Returns the axes.
     """
     if not isinstance(mu, Particles):
-        raise TypeError(
-            f"tokens draws Particles, got {type(mu).__name__}; draw tokens from it with .sample(n, key=key)"
-        )
+        raise TypeError(f"tokens draws Particles, got {type(mu).__name__}; draw tokens from it with .sample(n, key=key)")
     on_sphere = isinstance(mu.space, Sphere)
     if mu.dim > 3:
         where = f"S^{mu.dim - 1} in R^{mu.dim}" if on_sphere else f"R^{mu.dim}"

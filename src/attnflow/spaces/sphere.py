@@ -8,7 +8,6 @@ from attnflow._arrays import known
 from attnflow.spaces.base import Space
 from attnflow.spaces.norm import norm
 
-
 # Data that went through single precision is still on the sphere; it is normalised again. What is farther off is a mistake.
 _OFF = 1e-5
 

@@ -199,9 +199,7 @@ def _staircase(ax: Any, ts: np.ndarray, energy: np.ndarray) -> None:
     ax.set_xticks(ticks, [_short(tick) for tick in ticks])
     # At least 0.02 high, so that round-off does not fill the panel when the energy stands still.
     margin = max(0.05 * np.ptp(energy), 0.01)
-    ax.set(
-        xlim=np.expm1(np.log1p(ts[-1]) * np.array([-0.02, 1.02])), ylim=(energy.min() - margin, energy.max() + margin)
-    )
+    ax.set(xlim=np.expm1(np.log1p(ts[-1]) * np.array([-0.02, 1.02])), ylim=(energy.min() - margin, energy.max() + margin))
     ax.set(xlabel="time $t$", ylabel=r"energy  $2\beta e^{-\beta}\,E(\mu_t)$")
 
 

@@ -71,9 +71,7 @@ def at_least(logits: Float[Array, "m n"], row: Float[Array, "m 1"]) -> Float[Arr
     return (logits >= row).astype(logits.dtype)
 
 
-def _tie_threshold(
-    q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], top: Float[Array, " m"]
-) -> Float[Array, " m"]:
+def _tie_threshold(q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], top: Float[Array, " m"]) -> Float[Array, " m"]:
     """The largest logit less the round-off of a logit: the scalar products of one query with coincident keys may differ by this."""
     size = jnp.linalg.norm(q, axis=1) * jnp.max(jnp.linalg.norm(k, axis=1)) + jnp.max(jnp.abs(jnp.where(jnp.isfinite(b), b, 0)))
     return jax.lax.stop_gradient(top - 4 * q.shape[1] * jnp.finfo(q.dtype).eps * size)

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, positive
+from attnflow._arrays import floats
 
 Kind = Literal["softmax", "unnormalized"]
 

@@ -45,9 +45,7 @@ def scale(logit: Logit, atoms: Atoms, tolerance: Array, max_iterations: Array, s
     return Scaling(g, g, error, iterations, error <= tolerance)
 
 
-def half_steps(
-    logit: Logit, atoms: Atoms, g: Float[Array, " n"], count: int, tolerance: Array, sums: Engine | None = None
-) -> Scaling:
+def half_steps(logit: Logit, atoms: Atoms, g: Float[Array, " n"], count: int, tolerance: Array, sums: Engine | None = None) -> Scaling:
     """The scaling of `e^{<y, A x> + g(y)}` cut after `count` half-steps, rows first: 1 is softmax, an even count ends with columns.
 
     This is what a trained Sinkformer computes (Sander et al. 2022, arXiv:2110.11773); it is differentiated as it stands.
@@ -96,9 +94,7 @@ def _potential(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _iterate(
-    symmetric: bool, sums: Engine | None, A: Array, atoms: Atoms, tolerance: Array, max_iterations: Array
-) -> tuple[Array, Array]:
+def _iterate(symmetric: bool, sums: Engine | None, A: Array, atoms: Atoms, tolerance: Array, max_iterations: Array) -> tuple[Array, Array]:
     def update(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         g, _, count = carry
         if symmetric:
@@ -123,7 +119,7 @@ def _iterate(
 
 @_potential.defjvp
 def _potential_jvp(symmetric, sums, primals, tangents):
-    A, atoms, tolerance, max_iterations = primals
+    A, atoms, _, _ = primals
     dA, d_atoms, _, _ = tangents
     g, count = _potential(symmetric, sums, *primals)
 
@@ -138,7 +134,7 @@ def _potential_jvp(symmetric, sums, primals, tangents):
     _, linear = jax.linearize(lambda g: residual(A, atoms, g), g)
     matvec = linear if symmetric else lambda u: linear(u) + _gauge(u, atoms)
     operator = lx.FunctionLinearOperator(matvec, jax.eval_shape(lambda: g))
-    accuracy = 100 * jnp.finfo(g.dtype).eps
+    accuracy = 100 * float(jnp.finfo(g.dtype).eps)
     solver = lx.GMRES(rtol=accuracy, atol=accuracy, restart=min(40, len(g)))
     dg = lx.linear_solve(operator, -d_residual, solver).value
     return (g, count), (dg, jnp.zeros(count.shape, jax.dtypes.float0))

@@ -23,9 +23,7 @@ class Softmax(Normalisation):
         matrix, offset = mu.cov @ logit.A, mu.mean
         if logit.P is None:
             return Affine(matrix, offset)
-        both = jnp.linalg.solve(
-            jnp.eye(mu.dim, dtype=mu.dtype) + mu.cov @ logit.P, jnp.concatenate([matrix, offset[:, None]], axis=1)
-        )
+        both = jnp.linalg.solve(jnp.eye(mu.dim, dtype=mu.dtype) + mu.cov @ logit.P, jnp.concatenate([matrix, offset[:, None]], axis=1))
         return Affine(both[:, :-1], both[:, -1])
 
 
