@@ -44,9 +44,7 @@ def test_demo_writes_figure_movie_and_record(tmp_path, capsys, settings):
     assert "all 6 checks hold" in said
     assert str(out / "tokens.mp4") in said.replace("\n", "")
 
-    reader = imageio_ffmpeg.read_frames(str(out / "tokens.mp4"))
-    assert next(reader)["codec"] == "h264"
-    assert sum(1 for _ in reader) == 8
+    assert imageio_ffmpeg.count_frames_and_secs(str(out / "tokens.mp4"))[0] == 8
 
     record = json.loads((out / "demo.json").read_text())
     assert record["parameters"] == {"n": 6, "beta": 4.0, "t1": 2.0, "seed": 3, "frames": 8}
@@ -116,7 +114,7 @@ def test_bad_input_is_one_line_exit_2_and_writes_nothing(argv, message, terminal
     assert out == ""
     assert err.startswith("attnflow: ")
     assert err.count("\n") == 1
-    assert err.isprintable() or err[:-1].isprintable(), "no colours and no boxes"
+    assert err[:-1].isprintable(), "no codes of colours"
     assert message in err
     assert files(tmp_path) == ["file"]
     assert pathlib.Path("file").read_text() == "kept"

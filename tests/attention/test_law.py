@@ -74,7 +74,7 @@ def test_heads_are_averaged(rng):
     np.testing.assert_allclose(law.at(mu)(mu.points), expected, atol=1e-13)
     assert law.weights(mu.points, mu).shape == (len(heads), 10, 10)
     np.testing.assert_allclose(law.weights(mu.points, mu)[0], heads[0].weights(mu.points, mu))
-    assert set(law.at(mu).report) == {"head 2", "head 3"}
+    assert set(law.at(mu).report) == {"part 2", "part 3"}
 
 
 def test_hardmax_is_the_limit_of_softmax(rng):

@@ -26,9 +26,13 @@ def same_set(a: np.ndarray, b: np.ndarray) -> bool:
     return np.allclose(a[np.lexsort(a.T)], b[np.lexsort(b.T)], atol=1e-12)
 
 
-def frames_of(file) -> tuple[dict, int]:
-    reader = imageio_ffmpeg.read_frames(str(file))
-    return next(reader), sum(1 for _ in reader)
+def turning(mu: af.Particles, frames: int) -> af.Path:
+    """A path made by hand: the tokens turn in the plane of the first two coordinates."""
+    ts = jnp.linspace(0.0, 1.0, frames)
+    first, second = mu.points[:, 0], mu.points[:, 1]
+    turned = [jnp.stack([jnp.cos(t) * first - jnp.sin(t) * second, jnp.sin(t) * first + jnp.cos(t) * second], axis=1) for t in ts]
+    states = jnp.stack([jnp.concatenate([plane, mu.points[:, 2:]], axis=1) for plane in turned])
+    return af.Path(ts, states, af.Status("reached", 1.0), {}, mu)
 
 
 @pytest.mark.parametrize(
@@ -122,19 +126,39 @@ def test_bad_input_is_named(key):
 
 @pytest.mark.parametrize(("dim", "space"), [(3, af.Sphere()), (2, af.Euclidean()), (3, af.Euclidean())])
 def test_a_movie_has_one_picture_a_frame(dim, space, key, tmp_path):
-    mu = af.Particles(af.samplers.sphere(6, dim, key=key).points, space=space)
-    path = af.solve(af.simple_attention(1.0, dim), mu, t1=1.0, save_at=6)
+    path = turning(af.Particles(af.samplers.sphere(6, dim, key=key).points, space=space), 6)
     file = af.plot.movie(path, tmp_path / "tokens.mp4", fps=12.0)
-    about, count = frames_of(file)
-    assert count == len(path) == 6
-    assert (about["codec"], about["fps"]) == ("h264", 12.0)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["tokens.mp4"]
+    count, seconds = imageio_ffmpeg.count_frames_and_secs(str(file))
+    assert count == 6
+    assert seconds == pytest.approx(0.5, abs=0.01)
+    assert [p.name for p in tmp_path.iterdir()] == ["tokens.mp4"]
     # Every second frame, and the last: 0, 2, 4, 5.
-    assert frames_of(af.plot.movie(path, file, every=2))[1] == 4
+    af.plot.movie(path, file, every=2)
+    assert imageio_ffmpeg.count_frames_and_secs(str(file))[0] == 4
+
+
+def test_the_camera_of_a_movie_stands_still(key, tmp_path, monkeypatch):
+    path = turning(af.samplers.normal(5, 2, key=key), 4)
+    seen = []
+    draw = af.plot.tokens
+
+    def spy(mu, ax, **drawn):
+        draw(mu, ax, **drawn)
+        seen.append((ax.get_xlim(), ax.get_ylim(), len(drawn["trail"])))
+        return ax
+
+    monkeypatch.setattr(sys.modules["attnflow.plot.movie"], "tokens", spy)
+    af.plot.movie(path, tmp_path / "tokens.mp4", tail=2)
+    states = np.asarray(path.states).reshape(-1, 2)
+    (box,) = {(x, y) for x, y, _ in seen}
+    for axis in range(2):
+        assert box[axis][0] < states[:, axis].min()
+        assert box[axis][1] > states[:, axis].max()
+    assert [trail for _, _, trail in seen[-4:]] == [1, 2, 3, 3]
 
 
 def test_a_movie_that_fails_leaves_nothing(key, tmp_path):
-    path = af.solve(af.simple_attention(1.0, 2), af.samplers.normal(4, 2, key=key), t1=0.1, save_at=3)
+    path = turning(af.samplers.normal(4, 2, key=key), 3)
     with pytest.raises(ValueError, match="one a token"):
         af.plot.movie(path, tmp_path / "tokens.mp4", color=["red", "blue"])
     with pytest.raises(ValueError, match=r"must end in \.mp4, got 'tokens.gif'"):
@@ -147,7 +171,6 @@ def test_a_movie_that_fails_leaves_nothing(key, tmp_path):
 
 
 def test_a_movie_cut_short_leaves_nothing(key, tmp_path, monkeypatch):
-    path = af.solve(af.simple_attention(1.0, 2), af.samplers.normal(4, 2, key=key), t1=0.1, save_at=3)
     taken = []
 
     def stop(self):
@@ -156,7 +179,7 @@ def test_a_movie_cut_short_leaves_nothing(key, tmp_path, monkeypatch):
 
     monkeypatch.setattr("matplotlib.animation.FFMpegWriter.grab_frame", stop)
     with pytest.raises(KeyboardInterrupt):
-        af.plot.movie(path, tmp_path / "tokens.mp4")
+        af.plot.movie(turning(af.samplers.normal(4, 2, key=key), 3), tmp_path / "tokens.mp4")
     assert len(taken) == 1
     assert list(tmp_path.iterdir()) == []
 

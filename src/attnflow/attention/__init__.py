@@ -1,6 +1,7 @@
 """The velocity: a law is a logit, a normalisation and a value; heads are averaged."""
 
 from attnflow.attention.closure import closure_residual as closure_residual
+from attnflow.attention.field import Field as Field
 from attnflow.attention.heads import MultiHead as MultiHead
 from attnflow.attention.law import Attention as Attention
 from attnflow.attention.law import Law as Law

@@ -1,7 +1,6 @@
 """An attention law: logit x normalisation x value."""
 
 import abc
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,21 +9,15 @@ from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import cast, floats, square
 from attnflow._linalg import is_psd
+from attnflow.attention.field import Field
 from attnflow.attention.normalisations import Normalisation, Softmax
 from attnflow.attention.normalisations.base import Average
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Particles
 from attnflow.sums import Atoms, Engine, Logit
 
 
-class Law(eqx.Module):
-    """A velocity field that depends on the measure it moves: `Gamma_mu(x)`."""
-
-    @abc.abstractmethod
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> Callable:
-        """The velocity of the measure `mu` at time t: a callable on rows of points, an `Affine` map when mu is Gaussian.
-
-        `sums` says how kernel sums are evaluated; `None` chooses by size.
-        """
+class Law(Field):
+    """A field made of attention, which has a matrix to look at."""
 
     @abc.abstractmethod
     def weights(self, x: Float[Array, "m d"], mu: Particles) -> Float[Array, "... m n"]:

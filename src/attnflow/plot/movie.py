@@ -57,7 +57,7 @@ def movie(
 
         def draw(i: int) -> None:
             ax.clear()
-            tokens(path.measure.with_state(path.states[i]), ax, trail=states[max(0, i - tail) : i + 1], **drawn)
+            tokens(path[i], ax, trail=states[max(0, i - tail) : i + 1], **drawn)
             ax.set_title(f"$t = {float(path.ts[i]):.2f}$")
 
         # The layout is settled once; anew for each frame it would tremble.

@@ -107,7 +107,7 @@ def _sphere(ax: Any, points: np.ndarray, steps: np.ndarray, dots: dict, view: tu
         colours = dots["color"] if near else dimmed
         if not flat:
             _trails(ax, _side(_graticule() @ eye, near), np.full((1, 4), [0.6 if near else 0.85] * 3 + [1]), zorder=0.5)
-        _trails(ax, _side(lines, near), colours, zorder=1 + near)
+        _trails(ax, _side(lines, near), colours, zorder=1.0 + near)
         kept = (where[:, 2] >= 0) == near
         ax.scatter(*where[kept, :2].T, s=dots["s"][kept], color=colours[kept], linewidths=0, zorder=2 + 2 * near)
     ax.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), xticks=[], yticks=[], aspect="equal")
@@ -137,7 +137,7 @@ def _graticule() -> np.ndarray:
     return np.stack(meridians + parallels, axis=1)
 
 
-def _trails(ax: Any, steps: np.ndarray, colours: np.ndarray, zorder: float = 1) -> None:
+def _trails(ax: Any, steps: np.ndarray, colours: np.ndarray, zorder: float = 1.0) -> None:
     """One line a token, from states `[t, n, 2]`; a line is broken where a state is NaN."""
     from matplotlib.collections import LineCollection
 

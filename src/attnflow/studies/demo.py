@@ -147,17 +147,12 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         axes = page.subplot_mosaic([list("abcd"), ["e"] * 4], height_ratios=[1, 0.8])
         _staircase(axes["e"], np.asarray(path.ts), result.energy)
         for name, i in {"a": 0, "b": round(0.2 * last), "c": round(0.4 * last), "d": last}.items():
-            mu, trail, size = (
-                path.measure.with_state(path.states[i]),
-                path.states[: i + 1],
-                11.0 if name in "ab" else 24.0,
-            )
-            af.plot.tokens(mu, axes[name], trail=trail, size=size, **drawn)
-            title = f"({name})  $t = {_short(float(path.ts[i]))}$"
+            mu, title = path[i], f"$t = {_short(path.ts[i])}$"
             if name in "cd":
-                count = _clusters(np.asarray(path.states[i])).max() + 1
+                count = int(_clusters(np.asarray(mu.state)).max()) + 1
                 title += f", {count} cluster{'s' * (count > 1)}"
-            axes[name].set_title(title)
+            af.plot.tokens(mu, axes[name], trail=path.states[: i + 1], size=11.0 if name in "ab" else 24.0, **drawn)
+            axes[name].set_title(f"({name})  {title}")
             at = (float(path.ts[i]), float(result.energy[i]))
             axes["e"].plot(*at, "o", color=af.plot.COLOURS[4], markersize=4, zorder=3)
             axes["e"].annotate(f"({name})", at, (0, 6), textcoords="offset points", ha="center")
@@ -203,5 +198,6 @@ def _staircase(ax: Any, ts: np.ndarray, energy: np.ndarray) -> None:
     ax.set(xlabel="time $t$", ylabel=r"energy  $2\beta e^{-\beta}\,E(\mu_t)$")
 
 
-def _short(t: float) -> str:
+def _short(t: Any) -> str:
+    t = float(t)
     return f"{t:.3g}" if t < 100 else f"{t:.0f}"

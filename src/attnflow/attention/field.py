@@ -1,0 +1,112 @@
+"""Fields: velocities that may depend on the measure they move, and their compositions."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from attnflow.measures import Affine, FlowingMeasure
+from attnflow.sums import Engine
+
+
+class Field(eqx.Module):
+    """`Gamma_mu(x)` at time t. Subclass it to write one's own; fields add, and a map can follow a field.
+
+    `field + other` moves with the sum of velocities; `field.then(map)` with `map(Gamma_mu(x))`, such as the perceptron after attention.
+    """
+
+    @abc.abstractmethod
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> Callable:
+        """The velocity of the measure `mu` at time t: a callable on rows of points, an `Affine` map when mu is Gaussian.
+
+        `sums` says how kernel sums are evaluated; `None` chooses by size.
+        """
+
+    @property
+    def jumps(self) -> Float[Array, " k"] | None:
+        """The times at which the velocity jumps, which the solver must not step across; `None` if there are none."""
+        return None
+
+    def then(self, map: Callable) -> "Then":
+        """The field `map(Gamma_mu(x))`."""
+        return Then(self, map)
+
+    def __add__(self, other: "Field") -> "Sum":
+        return Sum((self, other))
+
+
+class Sum(Field):
+    """The sum of fields."""
+
+    parts: tuple[Any, ...]
+
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Affine | Combined":
+        return combine([part.at(mu, t, sums) for part in self.parts], 1.0)
+
+    @property
+    def jumps(self) -> Float[Array, " k"] | None:
+        return union(self.parts)
+
+
+class Then(Field):
+    """A map after a field: `x -> map(Gamma_mu(x))`."""
+
+    field: Any
+    map: Callable
+
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Mapped":
+        return Mapped(self.field.at(mu, t, sums), self.map)
+
+    @property
+    def jumps(self) -> Float[Array, " k"] | None:
+        return union((self.field,))
+
+
+class Combined(eqx.Module):
+    """`factor` times the sum of velocities."""
+
+    velocities: tuple[Any, ...]
+    factor: float = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "m d"], *order: Float[Array, " m"]) -> Float[Array, "m d"]:
+        return self.factor * sum((velocity(x, *order) for velocity in self.velocities[1:]), self.velocities[0](x, *order))
+
+    @property
+    def report(self) -> dict[str, PyTree]:
+        """The figures of each part, under its number."""
+        reports = {i: getattr(v, "report", {}) for i, v in enumerate(self.velocities)}
+        return {f"part {i}": report for i, report in reports.items() if report}
+
+
+class Mapped(eqx.Module):
+    """A map after a velocity."""
+
+    velocity: Any
+    map: Callable
+
+    def __call__(self, x: Float[Array, "m d"], *order: Float[Array, " m"]) -> Float[Array, "m d"]:
+        return self.map(self.velocity(x, *order))
+
+    @property
+    def report(self) -> dict[str, PyTree]:
+        return getattr(self.velocity, "report", {})
+
+
+def combine(velocities: list, factor: float) -> "Affine | Combined":
+    """`factor` times the sum: affine if every part is."""
+    affine = [v for v in velocities if isinstance(v, Affine)]
+    if len(affine) == len(velocities):
+        total = affine[0]
+        for part in affine[1:]:
+            total = total + part
+        return total.scaled(factor)
+    return Combined(tuple(velocities), factor)
+
+
+def union(fields: tuple[Any, ...]) -> Float[Array, " k"] | None:
+    """The jumps of all the fields together."""
+    found = [jumps for jumps in (getattr(f, "jumps", None) for f in fields) if jumps is not None]
+    return jnp.sort(jnp.concatenate(found)) if found else None

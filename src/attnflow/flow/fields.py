@@ -1,0 +1,81 @@
+"""Fields without attention: the perceptron and the residual network."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import cast, floats, square
+from attnflow.attention.field import Field
+from attnflow.measures import FlowingMeasure
+from attnflow.sums import Engine
+
+
+class Perceptron(Field):
+    """`y -> U g(W y + b) + c`, a two-layer perceptron on rows of points.
+
+    As a map it follows a law, `law.then(perceptron)`: the MLP after attention. As a field it moves tokens by itself,
+    `x' = U g(W x + b) + c`, alone, added to a law, or as the second half of a layer.
+
+    **Arguments:** `hidden` W `[h, d]`, `out` U `[d, h]`, their biases `[h]` and `[d]` (zero if not given), and the activation g, a named
+    function such as `jax.nn.gelu`.
+    """
+
+    hidden: Float[Array, "h d"]
+    out: Float[Array, "d h"]
+    hidden_bias: Float[Array, " h"]
+    out_bias: Float[Array, " d"]
+    activation: Callable = eqx.field(static=True)
+
+    def __init__(self, hidden: Any, out: Any, hidden_bias: Any = None, out_bias: Any = None, activation: Callable = jax.nn.relu):
+        self.hidden, self.out = floats("hidden", hidden, "h d"), floats("out", out, "d h")
+        (h, d), dtype = self.hidden.shape, self.hidden.dtype
+        self.hidden_bias = jnp.zeros(h, dtype) if hidden_bias is None else floats("hidden_bias", hidden_bias, "h")
+        self.out_bias = jnp.zeros(d, dtype) if out_bias is None else floats("out_bias", out_bias, "d")
+        self.activation = activation
+        if self.out.shape != (d, h) or self.hidden_bias.shape != (h,) or self.out_bias.shape != (d,):
+            raise ValueError(
+                f"hidden [h, d], out [d, h], hidden_bias [h] and out_bias [d] must agree, got {list(self.hidden.shape)}, "
+                f"{list(self.out.shape)}, {list(self.hidden_bias.shape)} and {list(self.out_bias.shape)}"
+            )
+
+    def __call__(self, y: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        net = cast(self, y.dtype)
+        inner = net.activation(y @ net.hidden.T + net.hidden_bias[None])
+        return inner @ net.out.T + net.out_bias[None]
+
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Perceptron":
+        if mu.dim != self.hidden.shape[1]:
+            raise ValueError(f"the perceptron acts on R^{self.hidden.shape[1]}, got a measure on R^{mu.dim}")
+        return self
+
+
+class ResNet(Field):
+    """`x' = g(W x + b)`: the residual network in continuous depth, whose flow map is x(0) -> x(T).
+
+    **Arguments:** `weight` W `[d, d]`, `bias` b `[d]` (zero if not given), and the activation g, a named function. For weights that
+    depend on depth, schedule it: `af.Scheduled(lambda t: af.ResNet(W(t), b(t)))`.
+    """
+
+    weight: Float[Array, "d d"]
+    bias: Float[Array, " d"]
+    activation: Callable = eqx.field(static=True)
+
+    def __init__(self, weight: Any, bias: Any = None, activation: Callable = jnp.tanh):
+        self.weight = square("weight", weight)
+        self.bias = jnp.zeros(len(self.weight), self.weight.dtype) if bias is None else floats("bias", bias, "d")
+        self.activation = activation
+        if len(self.bias) != len(self.weight):
+            raise ValueError(f"weight [d, d] and bias [d] must agree, got {list(self.weight.shape)} and {list(self.bias.shape)}")
+
+    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        net = cast(self, x.dtype)
+        return net.activation(x @ net.weight.T + net.bias[None])
+
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "ResNet":
+        if mu.dim != len(self.bias):
+            raise ValueError(f"the network acts on R^{len(self.bias)}, got a measure on R^{mu.dim}")
+        return self
