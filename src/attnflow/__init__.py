@@ -4,6 +4,7 @@ from attnflow import plot as plot
 from attnflow import theory as theory
 from attnflow._version import __version__ as __version__
 from attnflow.attention import Attention as Attention
+from attnflow.attention import Field as Field
 from attnflow.attention import Hardmax as Hardmax
 from attnflow.attention import Linear as Linear
 from attnflow.attention import MultiHead as MultiHead
@@ -14,12 +15,18 @@ from attnflow.attention import Unnormalized as Unnormalized
 from attnflow.attention import closure_residual as closure_residual
 from attnflow.attention import simple_attention as simple_attention
 from attnflow.flow import Path as Path
+from attnflow.flow import Perceptron as Perceptron
+from attnflow.flow import ResNet as ResNet
+from attnflow.flow import Scheduled as Scheduled
 from attnflow.flow import Status as Status
+from attnflow.flow import piecewise as piecewise
+from attnflow.flow import resampled as resampled
 from attnflow.flow import solve as solve
 from attnflow.measures import Affine as Affine
 from attnflow.measures import Gaussian as Gaussian
 from attnflow.measures import GaussianMixture as GaussianMixture
 from attnflow.measures import Particles as Particles
+from attnflow.measures import matrices as matrices
 from attnflow.measures import samplers as samplers
 from attnflow.observe import energy as energy
 from attnflow.spaces import Euclidean as Euclidean

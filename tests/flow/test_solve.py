@@ -33,6 +33,7 @@ def test_frames_are_where_they_were_asked_for(key):
     np.testing.assert_allclose(af.solve(law(), mu, t1=2.0, save_at=1).ts, [2])
     np.testing.assert_allclose(af.solve(law(), mu, t1=2.0, save_at=[0.0, 0.3, 1.7]).ts, [0, 0.3, 1.7, 2])
     np.testing.assert_allclose(af.solve(law(), mu, t1=2.0, save_at=np.array([0.3, 2.0])).ts, [0.3, 2])
+    np.testing.assert_array_equal(af.solve(law(), mu, t1=2.0, save_at=[0.3, np.nextafter(2.0, 1)]).ts, [0.3, 2])
 
 
 def test_frames_do_not_depend_on_how_they_are_grouped(key):
@@ -186,7 +187,7 @@ def test_progress_bar_draws(key, capsys):
         ({"t1": 1.0, "t0": 2.0}, "t1 must be later than t0, got t0 = 2.0, t1 = 1.0"),
         ({"t1": np.nan}, "t1 must be finite, got nan"),
         ({"t1": 1.0, "save_at": 0}, "save_at must be at least 1 frame, got 0"),
-        ({"t1": 1.0, "save_at": [0.5, 0.2]}, r"save_at must be increasing, got \[0.5, 0.2\]"),
+        ({"t1": 1.0, "save_at": [0.5, 0.2]}, r"save_at must be increasing, got 0.5 then 0.2 at \[0\]"),
         (
             {"t1": 1.0, "save_at": [0.5, 1.2]},
             r"save_at must lie in \[t0, t1\] = \[0.0, 1.0\], got times from 0.5 to 1.2",

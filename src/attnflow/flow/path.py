@@ -45,16 +45,16 @@ class Path:
     def __len__(self) -> int:
         return len(self.ts)
 
-    def __getitem__(self, i: int) -> FlowingMeasure:
+    def __getitem__(self, i: int) -> Any:
         if not -len(self) <= i < len(self):
             raise IndexError(f"the path has {len(self)} frames, got index {i}")
         return self.measure.with_state(jax.tree.map(lambda s: s[i], self.states))
 
-    def __iter__(self) -> Iterator[FlowingMeasure]:
+    def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
     @property
-    def final(self) -> FlowingMeasure:
+    def final(self) -> Any:
         """The last frame."""
         return self[-1]
 

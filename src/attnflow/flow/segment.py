@@ -40,6 +40,7 @@ class Carry(NamedTuple):
     state: PyTree
     solver: PyTree
     control: PyTree
+    jumped: Array | None
 
 
 class Outcome(NamedTuple):
@@ -60,7 +61,8 @@ def start(problem: Problem, t0: Array) -> tuple[Carry, Array]:
     term, state = problem.term, problem.measure.state
     order = problem.solver.error_order(term)
     end, control = problem.controller.init(term, t0, t0, state, None, None, problem.solver.func, order)
-    carry = Carry(t0, state, problem.solver.init(term, t0, end, state, None), control)
+    jumped = None if problem.controller.jumps is None else jnp.array(False)
+    carry = Carry(t0, state, problem.solver.init(term, t0, end, state, None), control, jumped)
     return _strong(carry), largest(problem.rate(t0, state))
 
 
@@ -71,6 +73,11 @@ def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: in
     # A first step that all but reaches the end goes to the end: round-off must not leave a sliver behind.
     planned, reach = carry.control[1], end - carry.t
     first = jnp.where(planned > (1 - 1e-5) * reach, reach, planned)
+    jumps = problem.controller.jumps
+    if jumps is not None:
+        first = problem.controller.before_jump(carry.t, carry.t + first) - carry.t
+        # A frame at a jump is taken just before it: no step ends on the jump itself.
+        ts = jnp.where(jnp.any(ts[:, None] == jumps[None], axis=1), jnp.nextafter(ts, carry.t), ts)
     frames = diffrax.SubSaveAt(ts=ts, fn=lambda t, y, args: settle(y))
     solution = diffrax.diffeqsolve(
         problem.term,
@@ -79,10 +86,11 @@ def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: in
         end,
         first,
         carry.state,
-        saveat=diffrax.SaveAt(subs=(frames, diffrax.SubSaveAt(t1=True)), solver_state=True, controller_state=True),
+        saveat=diffrax.SaveAt(subs=(frames, diffrax.SubSaveAt(t1=True)), solver_state=True, controller_state=True, made_jump=True),
         stepsize_controller=problem.controller,
         solver_state=carry.solver,
         controller_state=carry.control,
+        made_jump=carry.jumped,
         max_steps=max_steps,
         throw=False,
     )
@@ -98,7 +106,8 @@ def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: in
         solution.stats["num_rejected_steps"],
         getattr(velocity, "report", {}),
     )
-    return _strong(Carry(now, state, solution.solver_state, solution.controller_state)), saved, outcome
+    jumped = None if jumps is None else solution.made_jump
+    return _strong(Carry(now, state, solution.solver_state, solution.controller_state, jumped)), saved, outcome
 
 
 @eqx.filter_jit

@@ -6,8 +6,7 @@ and no host decision: the run must reach t1, or it raises.
 """
 
 import warnings
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -29,15 +28,8 @@ from attnflow.sums import Engine, choose
 _TRACED_STEPS = 4096
 
 
-@runtime_checkable
-class Field(Protocol):
-    """Anything that gives a measure a velocity: laws, and what users write themselves as an `equinox.Module`."""
-
-    def at(self, mu: Any, t: Any = 0.0, sums: Any = None) -> Callable: ...
-
-
 def solve(
-    field: Field,
+    field: Any,
     mu: Measure,
     t1: Any,
     t0: Any = 0.0,
@@ -54,13 +46,14 @@ def solve(
 
     **Arguments:**
 
-    - `field`: a law, or any module with `at(mu, t, sums) -> velocity`.
+    - `field`: a law, a composition of fields, or any `equinox.Module` with `at(mu, t, sums) -> velocity`.
     - `mu`: `Particles` on any space, or a `Gaussian`.
     - `save_at`: the number of frames, equally spaced from t0 to t1, or the increasing times themselves. t1 is always the last frame.
     - `rtol`, `atol`: tolerances of the adaptive step, for the worst token. By default 1e-7 and 1e-9 in float64, 1e-4 and 1e-6 in float32.
     - `solver`: any diffrax ODE solver; by default Tsit5. On the sphere each step is retracted.
     - `step`: a fixed step size instead of the tolerances.
-    - `max_steps`: the budget of steps between two frames (inside `jit` and `grad`: of all steps, at most 4096).
+    - `max_steps`: the budget of steps of one segment; `path.stats` says how many segments there were. Inside `jit` and `grad` there is one,
+      of at most 4096 steps.
     - `sums`: how kernel sums are evaluated, such as `af.Streamed()`; `None` chooses by size.
     - `progress`: draw a progress bar.
 
@@ -69,6 +62,8 @@ def solve(
     """
     if not isinstance(mu, FlowingMeasure):
         raise TypeError(f"solve moves Particles or a Gaussian, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
+    if not hasattr(field, "at"):
+        raise TypeError(f"field must have a method at(mu, t, sums), got {type(field).__name__}; laws and fields have one")
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
     span = times(t0, t1, save_at, mu.dtype)
@@ -102,8 +97,10 @@ def _problem(field, mu, span: Times, rtol, atol, solver, step, sums) -> Problem:
     atol = positive("atol", (1e-9 if double else 1e-6) if atol is None else atol).astype(mu.dtype)
     step = None if step is None else positive("step", step).astype(mu.dtype)
     smallest = 16 * jnp.finfo(mu.dtype).eps * jnp.maximum(jnp.abs(span.t0), jnp.abs(span.t1))
+    jumps = getattr(field, "jumps", None)
+    jumps = None if jumps is None else jumps.astype(mu.dtype)
     settled = Settled(mu.default_solver() if solver is None else solver, mu.settle)
-    return Problem(field, mu, settled, controller(rtol, atol, step, smallest, mu.error_norm), sums)
+    return Problem(field, mu, settled, controller(rtol, atol, step, smallest, mu.error_norm, jumps), sums)
 
 
 def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -> Path:

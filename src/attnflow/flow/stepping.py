@@ -6,6 +6,7 @@ from typing import Any
 import diffrax
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import Array
 
 
 class Settled(diffrax.AbstractWrappedSolver):
@@ -50,30 +51,52 @@ class Settled(diffrax.AbstractWrappedSolver):
 
 
 class Carried(diffrax.AbstractStepSizeController):
-    """A controller that keeps, beside its own state, the step it would take next.
+    """A controller that keeps, beside its own state, the step it would take next, and that does not step across jumps of the velocity.
 
-    The last step of a segment is cut to end on time. What would have followed without the cut is kept, so the next segment goes on
-    at full stride.
+    The last step of a segment is cut to end on time, a step before a jump to end just before it. What would have followed without the cut
+    is kept, so that the run goes on at full stride.
     """
 
     controller: diffrax.AbstractStepSizeController
+    jumps: Array | None
 
     def wrap(self, direction):
         return eqx.tree_at(lambda c: c.controller, self, self.controller.wrap(direction))
 
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
         end, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
-        return end, (state, end - t0)
+        return self.before_jump(t0, end), (state, end - t0)
 
     def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
         inner, planned = controller_state
-        keep, next_t0, next_t1, jump, inner, result = self.controller.adapt_step_size(
+        keep, next_t0, next_t1, _, inner, result = self.controller.adapt_step_size(
             t0, t1, y0, y1_candidate, args, y_error, error_order, inner
         )
         proposed = next_t1 - next_t0
         was_cut = keep & (t1 - t0 < 0.999 * planned)
         planned = jnp.where(was_cut, jnp.maximum(proposed, planned), proposed)
-        return keep, next_t0, next_t1, jump, (inner, planned), result
+        jumped = False
+        if self.jumps is not None:
+            # A step that ended just before a jump is followed by one from the jump on.
+            after = _above(next_t0)
+            jumped = jnp.any(after == self.jumps)
+            next_t0 = jnp.where(jumped, after, next_t0)
+            next_t1 = self.before_jump(next_t0, next_t0 + jnp.where(jumped, planned, proposed))
+        return keep, next_t0, next_t1, jumped, (inner, planned), result
+
+    def before_jump(self, t: Array, end: Array) -> Array:
+        """`end`, or the last number before the first jump after t if that comes earlier."""
+        if self.jumps is None:
+            return end
+        return jnp.minimum(end, _below(jnp.min(jnp.where(self.jumps > t, self.jumps, jnp.inf))))
+
+
+def _above(t: Array) -> Array:
+    return jnp.nextafter(t, jnp.full_like(t, jnp.inf))
+
+
+def _below(t: Array) -> Array:
+    return jnp.nextafter(t, jnp.full_like(t, -jnp.inf))
 
 
 class FixedStep(diffrax.AbstractStepSizeController):
@@ -91,8 +114,8 @@ class FixedStep(diffrax.AbstractStepSizeController):
         return jnp.array(True), t1, t1 + self.size, False, (), diffrax.RESULTS.successful
 
 
-def controller(rtol: Any, atol: Any, step: Any, smallest: Any, norm: Callable) -> Carried:
+def controller(rtol: Any, atol: Any, step: Any, smallest: Any, norm: Callable, jumps: Array | None) -> Carried:
     """Adaptive to the tolerances, or of fixed `step` if that is given. An adaptive step below `smallest` ends the run."""
     if step is not None:
-        return Carried(FixedStep(step))
-    return Carried(diffrax.PIDController(rtol=rtol, atol=atol, norm=norm, dtmin=smallest, force_dtmin=False))
+        return Carried(FixedStep(step), jumps)
+    return Carried(diffrax.PIDController(rtol=rtol, atol=atol, norm=norm, dtmin=smallest, force_dtmin=False), jumps)

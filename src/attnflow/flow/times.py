@@ -32,9 +32,14 @@ def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
     frames = floats("save_at", save_at, "t").astype(dtype)
     if not known(frames, t0, t1):
         raise ValueError("save_at must be a count of frames inside jit and grad, got times")
-    host, start, end = np.asarray(frames), np.asarray(t0), np.asarray(t1)
+    start, end = np.asarray(t0), np.asarray(t1)
+    # Times such as np.geomspace makes miss the ends by round-off; they mean the ends.
+    slack = 8 * np.finfo(end.dtype).eps * max(abs(start), abs(end))
+    host = np.asarray(frames)
+    host = np.where(np.abs(host - start) <= slack, start, np.where(np.abs(host - end) <= slack, end, host))
     if (np.diff(host) <= 0).any():
-        raise ValueError(f"save_at must be increasing, got {host.tolist()}")
+        i = int(np.argmax(np.diff(host) <= 0))
+        raise ValueError(f"save_at must be increasing, got {host[i]} then {host[i + 1]} at [{i}]")
     if host[0] < start or host[-1] > end:
         raise ValueError(f"save_at must lie in [t0, t1] = [{start}, {end}], got times from {host[0]} to {host[-1]}")
     after = host[host > start]

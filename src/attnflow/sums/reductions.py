@@ -10,6 +10,16 @@ from jaxtyping import Array, Float
 from attnflow.sums.engine import Engine
 
 
+def _logits(q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"]) -> Float[Array, "m n"]:
+    """`<q_i, k_j> + b_j` as one matrix product: with the bias as one more coordinate a pass over all pairs is saved.
+
+    A key without mass (b = -inf) gets a finite bias that no other logit comes near, so that products with zero stay zero.
+    """
+    lowest = -jnp.finfo(b.dtype).max / 8
+    ones = jnp.ones((len(q), 1), q.dtype)
+    return jnp.concatenate([q, ones], axis=1) @ jnp.concatenate([k, jnp.maximum(b, lowest)[:, None]], axis=1).T
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _softmax(
     engine: Engine, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], v: Float[Array, "n e"]
@@ -19,12 +29,10 @@ def _softmax(
     def step(value, queries, keys):
         largest, total, mean = value
         key, bias, values = keys
-        logits = queries @ key.T + bias[None]
+        logits = _logits(queries, key, bias)
         new = jnp.maximum(largest, jnp.max(logits, axis=1))
-        # Until a key with mass comes by, the maximum is -inf; 0 stands in so that -inf - (-inf) never happens.
-        anchor = jnp.where(jnp.isfinite(new), new, 0)
-        decay = jnp.exp(largest - anchor)
-        p = jnp.exp(logits - anchor[:, None])
+        decay = jnp.exp(largest - new)
+        p = jnp.exp(logits - new[:, None])
         return new, total * decay + jnp.sum(p, axis=1), mean * decay[:, None] + p @ values
 
     def start(queries):
@@ -47,7 +55,7 @@ def _softmax_jvp(engine, primals, tangents):
         d_log, d_mean = value
         query, d_query, log_norm = queries
         key, bias, values, d_key, d_bias, d_values = keys
-        p = jnp.exp(query @ key.T + bias[None] - log_norm[:, None])
+        p = jnp.exp(_logits(query, key, bias) - log_norm[:, None])
         p_dl = p * (d_query @ key.T + query @ d_key.T + d_bias[None])
         return d_log + jnp.sum(p_dl, axis=1), d_mean + p_dl @ values + p @ d_values
 
@@ -80,7 +88,7 @@ def pointwise(
     def step(value, queries, keys):
         query, at = queries
         key, bias, weight, values = keys
-        return value + (kernel(query @ key.T + bias[None], at[:, None]) * weight[None]) @ values
+        return value + kernel(_logits(query, key, bias), at[:, None]) @ (weight[:, None] * values)
 
     def start(queries):
         return jnp.zeros((len(queries[0]), v.shape[1]), q.dtype)
@@ -94,6 +102,6 @@ def largest(engine: Engine, q: Float[Array, "m d"], k: Float[Array, "n d"], b: F
 
     def step(value, query, keys):
         key, bias = keys
-        return jnp.maximum(value, jnp.max(query @ key.T + bias[None], axis=1))
+        return jnp.maximum(value, jnp.max(_logits(query, key, bias), axis=1))
 
     return engine.fold(step, lambda query: jnp.full(len(query), -jnp.inf, q.dtype), q, (k, b), (0, -jnp.inf))

@@ -28,14 +28,14 @@ class Scaling(eqx.Module):
     - `g`: the potential of the keys, `[n]`; `before`: the one that the last row normalisation used (g itself, unless the
       iteration was cut after a column normalisation).
     - `error`: the largest violation of a column sum, `max_j |integral K(x, y_j) dmu(x) - 1|`.
-    - `converged`: whether the error is below the tolerance; `iterations`: how many updates were made.
+    - `converged`: whether the error is below the tolerance (`None` for a cut iteration, which has none); `iterations`: how many updates were made.
     """
 
     g: Float[Array, " n"]
     before: Float[Array, " n"]
     error: Float[Array, ""]
     iterations: Int[Array, ""]
-    converged: Bool[Array, ""]
+    converged: Bool[Array, ""] | None
 
 
 def scale(logit: Logit, atoms: Atoms, tolerance: Array, max_iterations: Array, sums: Engine | None = None) -> Scaling:
@@ -45,7 +45,7 @@ def scale(logit: Logit, atoms: Atoms, tolerance: Array, max_iterations: Array, s
     return Scaling(g, g, error, iterations, error <= tolerance)
 
 
-def half_steps(logit: Logit, atoms: Atoms, g: Float[Array, " n"], count: int, tolerance: Array, sums: Engine | None = None) -> Scaling:
+def half_steps(logit: Logit, atoms: Atoms, g: Float[Array, " n"], count: int, sums: Engine | None = None) -> Scaling:
     """The scaling of `e^{<y, A x> + g(y)}` cut after `count` half-steps, rows first: 1 is softmax, an even count ends with columns.
 
     This is what a trained Sinkformer computes (Sander et al. 2022, arXiv:2110.11773); it is differentiated as it stands.
@@ -58,7 +58,7 @@ def half_steps(logit: Logit, atoms: Atoms, g: Float[Array, " n"], count: int, to
     f = -_rows(logit.A, atoms, before, sums)
     columns, rows = g + _rows(logit.A.T, atoms, f, sums), f + _rows(logit.A, atoms, g, sums)
     error = jnp.maximum(_worst(columns, atoms), _worst(rows, atoms))
-    return Scaling(g, before, error, jnp.asarray(count), error <= tolerance)
+    return Scaling(g, before, error, jnp.asarray(count), None)
 
 
 def column_error(A: Float[Array, "d d"], atoms: Atoms, g: Float[Array, " n"], sums: Engine | None) -> Float[Array, ""]:

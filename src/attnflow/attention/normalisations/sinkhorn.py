@@ -42,13 +42,13 @@ class Sinkhorn(Normalisation):
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> "SinkhornAverage":
         centre = jnp.mean(atoms.points, axis=0)
         centred = Atoms(atoms.points - centre[None], atoms.log_weights)
-        tolerance = self._tolerance(centred.points.dtype)
         if self.half_steps is None:
+            tolerance = self._tolerance(centred.points.dtype)
             scaling = scale(logit, centred, tolerance, self.max_iterations, sums)
         else:
             # Unlike the limit, a cut iteration sees the terms of the logit in y alone: they are where it starts.
             queries, bias, _, keys = logit.centred(centre[None], atoms.points, centre)
-            scaling = half_steps(logit, centred, keys @ queries[0] + bias, self.half_steps, tolerance, sums)
+            scaling = half_steps(logit, centred, keys @ queries[0] + bias, self.half_steps, sums)
         return SinkhornAverage(logit.A, centred, centre, scaling, sums, self.half_steps is not None and self.half_steps % 2 == 0)
 
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
@@ -102,7 +102,8 @@ class SinkhornAverage(Average):
 
     @property
     def report(self) -> dict[str, PyTree]:
-        return {"sinkhorn": {name: getattr(self.scaling, name) for name in ("converged", "iterations", "error")}}
+        figures = {name: getattr(self.scaling, name) for name in ("converged", "iterations", "error")}
+        return {"sinkhorn": {name: value for name, value in figures.items() if value is not None}}
 
     def _row_potential(self, u: Float[Array, "m d"]) -> Float[Array, " m"]:
         return -log_integral(Logit(self.A), u, self._atoms(self.scaling.before), self.sums)
