@@ -14,11 +14,16 @@ from attnflow.attention import Softmax as Softmax
 from attnflow.attention import Unnormalized as Unnormalized
 from attnflow.attention import closure_residual as closure_residual
 from attnflow.attention import simple_attention as simple_attention
+from attnflow.flow import Consensus as Consensus
+from attnflow.flow import Observed as Observed
+from attnflow.flow import OnHost as OnHost
 from attnflow.flow import Path as Path
 from attnflow.flow import Perceptron as Perceptron
 from attnflow.flow import ResNet as ResNet
 from attnflow.flow import Scheduled as Scheduled
 from attnflow.flow import Status as Status
+from attnflow.flow import Steady as Steady
+from attnflow.flow import load_path as load_path
 from attnflow.flow import piecewise as piecewise
 from attnflow.flow import resampled as resampled
 from attnflow.flow import solve as solve

@@ -1,6 +1,5 @@
 """Composed and scheduled fields against SciPy and plain NumPy transcriptions."""
 
-import attnflow as af
 import diffrax
 import equinox as eqx
 import jax
@@ -8,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+
+import attnflow as af
 
 
 def softmax_velocity(x, Q, K, V):

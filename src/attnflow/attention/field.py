@@ -72,7 +72,7 @@ class Combined(eqx.Module):
     factor: float = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "m d"], *order: Float[Array, " m"]) -> Float[Array, "m d"]:
-        return self.factor * sum((velocity(x, *order) for velocity in self.velocities[1:]), self.velocities[0](x, *order))
+        return self.factor * sum((velocity(x, *order) for velocity in self.velocities), jnp.zeros_like(x))
 
     @property
     def report(self) -> dict[str, PyTree]:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from attnflow.flow.observe import Observed
 from attnflow.measures import FlowingMeasure
 
 
@@ -19,9 +20,11 @@ class Status:
     - `blow-up`: the solution left every bound at `time`; the path has it up to there.
     - `stalled`: the step size underflowed at `time` while the velocity stayed bounded (a jump of the velocity, or too tight a tolerance).
     - `budget`: `max_steps` were spent at `time`.
+    - `stopped`: the condition `until` held at `time`; `steady` and `consensus` for those conditions.
+    - `interrupted`: the run was cut off at `time`, and the path was loaded from what it had written.
     """
 
-    kind: Literal["reached", "blow-up", "stalled", "budget"]
+    kind: Literal["reached", "blow-up", "stalled", "budget", "stopped", "steady", "consensus", "interrupted"]
     time: Any
 
     def __str__(self) -> str:
@@ -33,7 +36,8 @@ class Path:
     """A path of measures.
 
     `ts` are the times of the frames, `path[i]` is the measure at `ts[i]`, `path.final` the last one. `states` are the evolving arrays
-    with a leading time axis (for tokens `[t, n, d]`). `stats` says what the solver did.
+    with a leading time axis (for tokens `[t, n, d]`). `stats` says what the solver did. `observed[name]` has the `ts` and `values` of an
+    observable.
     """
 
     ts: Float[Array, " t"]
@@ -41,6 +45,7 @@ class Path:
     status: Status
     stats: dict[str, Any]
     measure: FlowingMeasure
+    observed: dict[str, Observed] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -60,6 +65,12 @@ class Path:
 
     def __repr__(self) -> str:
         return f"Path({len(self)} frames of {type(self.measure).__name__}, t = {self.ts[0]:.6g} .. {self.ts[-1]:.6g}, {self.status})"
+
+    def save(self, folder: Any) -> None:
+        """Write the path to a new folder, which `af.load_path` reads."""
+        from attnflow.flow.record import save_path
+
+        save_path(self, folder)
 
     def to_xarray(self):
         """The frames as an `xarray.Dataset`: named variables and axes, the status and the solver's figures as attributes."""

@@ -1,5 +1,6 @@
 """The compiled part of `solve`: one stretch of time, from the state that the last one left."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import diffrax
@@ -22,11 +23,25 @@ class Problem(eqx.Module):
     solver: Settled
     controller: Carried
     sums: Engine | None
+    observe: dict[str, Callable]
+    until: Callable | None
+    keep_states: bool = eqx.field(static=True)
 
     def rate(self, t: Array, state: PyTree, args: Any = None) -> PyTree:
         """d(state)/dt."""
         mu = self.measure.with_state(state)
         return mu.rate(self.field.at(mu, t, self.sums))
+
+    def frame(self, state: PyTree) -> tuple[PyTree, dict[str, Array]]:
+        """What is saved of a state: itself, brought back to its space, if positions are kept, and the observables."""
+        state = self.measure.settle(state)
+        mu = self.measure.with_state(state)
+        return (state if self.keep_states else None), {name: jnp.asarray(f(mu)) for name, f in self.observe.items()}
+
+    def over(self, t: Array, state: PyTree) -> Array:
+        """Whether the run may stop here."""
+        assert self.until is not None
+        return self.until(self.measure.with_state(state), self.rate(t, state), t)
 
     @property
     def term(self) -> diffrax.ODETerm:
@@ -48,6 +63,7 @@ class Outcome(NamedTuple):
 
     ts: Array
     reached: Array
+    stopped: Array
     out_of_steps: Array
     finite: Array
     accepted: Array
@@ -69,7 +85,6 @@ def start(problem: Problem, t0: Array) -> tuple[Carry, Array]:
 @eqx.filter_jit
 def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: int) -> tuple[Carry, PyTree, Outcome]:
     """From `carry.t` to `end`, saving at `ts`; interpolated frames are settled too."""
-    settle = problem.measure.settle
     # A first step that all but reaches the end goes to the end: round-off must not leave a sliver behind.
     planned, reach = carry.control[1], end - carry.t
     first = jnp.where(planned > (1 - 1e-5) * reach, reach, planned)
@@ -78,7 +93,7 @@ def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: in
         first = problem.controller.before_jump(carry.t, carry.t + first) - carry.t
         # A frame at a jump is taken just before it: no step ends on the jump itself.
         ts = jnp.where(jnp.any(ts[:, None] == jumps[None], axis=1), jnp.nextafter(ts, carry.t), ts)
-    frames = diffrax.SubSaveAt(ts=ts, fn=lambda t, y, args: settle(y))
+    frames = diffrax.SubSaveAt(ts=ts, fn=lambda t, y, args: problem.frame(y))
     solution = diffrax.diffeqsolve(
         problem.term,
         problem.solver,
@@ -91,6 +106,7 @@ def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: in
         solver_state=carry.solver,
         controller_state=carry.control,
         made_jump=carry.jumped,
+        event=None if problem.until is None else diffrax.Event(lambda t, y, args, **_: problem.over(t, y)),
         max_steps=max_steps,
         throw=False,
     )
@@ -100,14 +116,21 @@ def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: in
     outcome = Outcome(
         saved_ts,
         solution.result == diffrax.RESULTS.successful,
+        solution.result == diffrax.RESULTS.event_occurred,
         solution.result == diffrax.RESULTS.max_steps_reached,
         jnp.isfinite(largest(state)),
         solution.stats["num_accepted_steps"],
         solution.stats["num_rejected_steps"],
         getattr(velocity, "report", {}),
     )
-    jumped = None if jumps is None else solution.made_jump
+    jumped = None if jumps is None else jnp.asarray(solution.made_jump)
     return _strong(Carry(now, state, solution.solver_state, solution.controller_state, jumped)), saved, outcome
+
+
+@eqx.filter_jit
+def frame(problem: Problem, state: PyTree) -> tuple[PyTree, dict[str, Array]]:
+    """What is saved of one state, compiled."""
+    return problem.frame(state)
 
 
 @eqx.filter_jit

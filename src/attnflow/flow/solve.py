@@ -1,11 +1,13 @@
 """The one solver: `d(state)/dt = mu.rate(field.at(mu, t))`, for every picture and space.
 
 A Python loop over compiled segments of a few frames each. The state of the diffrax solver and controller is carried across, so a
-segment boundary is only a place where a step ends. Segments are fixed by the arguments. Inside `jit` and `grad` there is one segment
-and no host decision: the run must reach t1, or it raises.
+segment boundary is only a place where a step ends. Segments are fixed by the arguments, so that a run that was cut off goes on to the same
+numbers. Inside `jit` and `grad` there is one segment and no host decision: the run must reach t1, or it raises.
 """
 
+import dataclasses
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import diffrax
@@ -13,14 +15,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
 
 from attnflow._arrays import known, positive
+from attnflow.flow.observe import series, split
 from attnflow.flow.path import Path, Status
 from attnflow.flow.progress import tracker
-from attnflow.flow.segment import Carry, Outcome, Problem, relative_speed, segment, start
+from attnflow.flow.record import Frames, Record, figures_of, load_path, path_of
+from attnflow.flow.segment import Carry, Outcome, Problem, frame, relative_speed, segment, start
 from attnflow.flow.stepping import Settled, controller
-from attnflow.flow.times import Times, blocks, times
+from attnflow.flow.store import Store, fingerprint, provenance
+from attnflow.flow.times import Block, Times, blocks, times
 from attnflow.measures import FlowingMeasure, Measure, Particles
 from attnflow.sums import Engine, choose
 
@@ -39,7 +43,11 @@ def solve(
     solver: diffrax.AbstractSolver | None = None,
     step: Any = None,
     max_steps: int = 100_000,
+    until: Callable | None = None,
+    observe: dict[str, Any] | None = None,
+    keep_states: bool = True,
     sums: Engine | None = None,
+    out: Any = None,
     progress: bool = False,
 ) -> Path:
     """The path of measures from `mu` at t0 under `d_t mu + div(mu Gamma_mu) = 0`, `Gamma_mu = field.at(mu, t)`.
@@ -54,7 +62,13 @@ def solve(
     - `step`: a fixed step size instead of the tolerances.
     - `max_steps`: the budget of steps of one segment; `path.stats` says how many segments there were. Inside `jit` and `grad` there is one,
       of at most 4096 steps.
+    - `until`: stop early when `until(mu, rate, t)` holds after a step, such as `af.Steady()` or `af.Consensus()`.
+    - `observe`: functions of the measure by name, compiled and evaluated at every frame; `af.OnHost(f)` is called at the end of every
+      segment instead. `path.observed[name]` has their `ts` and `values`.
+    - `keep_states`: whether to keep every frame; if not, only the observables and the last state are kept.
     - `sums`: how kernel sums are evaluated, such as `af.Streamed()`; `None` chooses by size.
+    - `out`: a folder that the frames are written to while the run goes on. The same call goes on with a run that was cut off, to bitwise
+      the same numbers; a folder with another run is refused. `af.load_path(out)` reads it at any time.
     - `progress`: draw a progress bar.
 
     A run that cannot reach t1 returns what it has: `path.status` says why and when. Differentiable (reverse mode) in the field and the
@@ -67,31 +81,44 @@ def solve(
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
     span = times(t0, t1, save_at, mu.dtype)
-    problem = _problem(field, mu, span, rtol, atol, solver, step, sums)
+    compiled, on_host = split(observe)
+    problem = _problem(field, mu, span, rtol, atol, solver, step, sums, compiled, until, keep_states)
     carry, rate = start(problem, span.t0)
     if not known(problem, carry, span):
+        if on_host or until is not None or out is not None:
+            raise ValueError("inside jit and grad solve has no host observables, no until and no out; call it outside")
         return _solve_traced(problem, carry, span, min(max_steps, _TRACED_STEPS))
     if not jnp.isfinite(rate):
         raise ValueError(
             f"the velocity at t0 must be finite, got {float(rate)}; an unnormalised law with large logits needs Unnormalized(log_scale=...)"
         )
-    frames, outcomes = [], []
+    store = None if out is None else _store(out, problem, span, max_steps)
+    if store is not None and store.status() is not None:
+        return load_path(out)
+    record = Record(mu, store)
+    if store is not None and record.blocks:
+        carry = store.carry(carry)
+    segments = blocks(span, sum(leaf.size for leaf in jax.tree.leaves(mu.state)), None if step is None else float(step))
+    host: dict[str, tuple[list, list]] = {name: ([], []) for name in on_host}
     with tracker(progress, float(span.t0), float(span.t1)) as advance:
-        size = sum(leaf.size for leaf in jax.tree.leaves(mu.state))
-        for block in blocks(span, size, None if step is None else float(step)):
+        while len(record.blocks) < len(segments) and not record.ended:
+            block = segments[len(record.blocks)]
             carry, saved, outcome = segment(problem, carry, jnp.asarray(block.ts), jnp.asarray(block.end, mu.dtype), max_steps)
-            outcomes.append(jax.tree.map(np.asarray, outcome))
-            frames.append(jax.tree.map(lambda leaf, count=block.count: np.asarray(leaf)[:count], (outcome.ts, saved)))
+            frames = _frames(problem, block, span, carry, saved, outcome, first=not record.blocks)
+            record.add(frames, figures_of(outcome), carry.t, carry.state, carry)
+            for name, function in on_host.items():
+                host[name][0].append(float(carry.t))
+                host[name][1].append(function(mu.with_state(carry.state)))
             advance(float(carry.t))
-            if not (outcome.reached and outcome.finite):
-                break
-    last = outcomes[-1]
-    ts, states = _gather(span, mu.state, frames, carry if last.finite else None)
-    status = Status("reached", float(span.t1)) if last.reached and last.finite else _verdict(problem, span, carry, last, ts)
-    return Path(ts, states, status, _stats(problem, outcomes), mu)
+    frames, last = record.gather(), record.figures[-1]
+    status, stats = _verdict(problem, span, carry, last, frames.ts), _stats(problem, record.figures)
+    if store is not None:
+        store.finish({"kind": status.kind, "time": status.time, "stats": stats})
+    path = path_of(frames, carry.state, carry.t, status, stats, mu)
+    return dataclasses.replace(path, observed=path.observed | {name: series(*found) for name, found in host.items()})
 
 
-def _problem(field, mu, span: Times, rtol, atol, solver, step, sums) -> Problem:
+def _problem(field, mu, span: Times, rtol, atol, solver, step, sums, observe, until, keep_states) -> Problem:
     double = mu.dtype == jnp.float64
     rtol = positive("rtol", (1e-7 if double else 1e-4) if rtol is None else rtol).astype(mu.dtype)
     atol = positive("atol", (1e-9 if double else 1e-6) if atol is None else atol).astype(mu.dtype)
@@ -100,62 +127,84 @@ def _problem(field, mu, span: Times, rtol, atol, solver, step, sums) -> Problem:
     jumps = getattr(field, "jumps", None)
     jumps = None if jumps is None else jumps.astype(mu.dtype)
     settled = Settled(mu.default_solver() if solver is None else solver, mu.settle)
-    return Problem(field, mu, settled, controller(rtol, atol, step, smallest, mu.error_norm, jumps), sums)
+    steps = controller(rtol, atol, step, smallest, mu.error_norm, jumps)
+    return Problem(field, mu, settled, steps, sums, observe, until, keep_states)
+
+
+def _store(out: Any, problem: Problem, span: Times, max_steps: int) -> Store:
+    """The folder of the run."""
+    about = provenance(
+        field=problem.field,
+        measure=problem.measure,
+        t0=span.t0,
+        t1=span.t1,
+        frames=len(span.frames) + span.first,
+        solver=problem.solver.solver,
+        controller=problem.controller.controller,
+        sums=problem.sums,
+        until=problem.until,
+        observe=sorted(problem.observe),
+        max_steps=max_steps,
+    )
+    return Store.open(out, fingerprint((problem, span, max_steps)), about)
 
 
 def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -> Path:
     """The whole run as one segment, for `jit` and `grad`."""
-    _, states, outcome = segment(problem, carry, span.frames, span.t1, max_steps)
-    states = eqx.error_if(
-        states,
+    after, saved, outcome = segment(problem, carry, span.frames, span.t1, max_steps)
+    saved = eqx.error_if(
+        saved,
         ~outcome.reached,
         f"solve blew up or did not reach t1 within {max_steps} steps; outside jit and grad, path.status says which and when",
     )
-    ts = span.frames
+    frames = Frames(span.frames, *saved)
     if span.first:
-        ts = jnp.concatenate([span.t0[None], ts])
-        states = jax.tree.map(lambda s0, s: jnp.concatenate([s0[None], s]), problem.measure.state, states)
-    return Path(ts, states, Status("reached", span.t1), {"solver": type(problem.solver.solver).__name__}, problem.measure)
+        first = jax.tree.map(lambda leaf: leaf[None], Frames(span.t0, *problem.frame(problem.measure.state)))
+        frames = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, frames)
+    stats = {"solver": type(problem.solver.solver).__name__}
+    return path_of(frames, after.state, span.t1, Status("reached", span.t1), stats, problem.measure)
 
 
-def _gather(span: Times, start: PyTree, frames: list, carry: Carry | None) -> tuple[Array, PyTree]:
-    """All frames that were reached, in order; if the run stopped between two frames, where it stopped is the last one."""
-    first = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], (span.t0, start))] if span.first else []
-    ts, states = jax.tree.map(lambda *leaves: np.concatenate(leaves), *first, *frames)
-    # A frame that was not reached has time infinity; fixed steps may run on into NaN.
-    keep = np.isfinite(ts)
-    for leaf in jax.tree.leaves(states):
-        keep &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
-    ts, states = ts[keep], jax.tree.map(lambda s: s[keep], states)
-    if carry is not None and (len(ts) == 0 or carry.t > ts[-1]):
-        ts = np.append(ts, np.asarray(carry.t))
-        states = jax.tree.map(lambda s, last: np.concatenate([s, np.asarray(last)[None]]), states, carry.state)
-    return jnp.asarray(ts), jax.tree.map(jnp.asarray, states)
+def _frames(problem: Problem, block: Block, span: Times, carry: Carry, saved: Any, outcome: Outcome, first: bool) -> Frames:
+    """The frames of a segment: the start of the run, those saved on the way, and where it stopped if that was before its end."""
+    parts = [jax.tree.map(lambda leaf: np.asarray(leaf)[: block.count], Frames(outcome.ts, *saved))]
+    stops_between = not outcome.reached and outcome.finite and carry.t > max([span.t0, *parts[0].ts[np.isfinite(parts[0].ts)]])
+    for t, state, wanted in ((span.t0, problem.measure.state, first and span.first), (carry.t, carry.state, stops_between)):
+        if wanted:
+            # Both states are on their space already: they are kept as they are.
+            one = Frames(t, state if problem.keep_states else None, frame(problem, state)[1])
+            one = jax.tree.map(lambda leaf: np.asarray(leaf)[None], one)
+            parts = [one, *parts] if state is problem.measure.state else [*parts, one]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
-def _verdict(problem: Problem, span: Times, carry: Carry, last: Outcome, ts: Array) -> Status:
-    """Why a run stopped early. Near a blow-up at T the relative speed grows like 1/(T - t); at a jump or a stiff spot it does not."""
-    if not last.finite:
+def _verdict(problem: Problem, span: Times, carry: Carry, last: dict[str, Any], ts: np.ndarray) -> Status:
+    """How a run ended. Near a blow-up at T the relative speed grows like 1/(T - t); at a jump or a stiff spot it does not."""
+    if not last["finite"]:
         return Status("blow-up", float(ts[-1] if len(ts) else span.t0))
-    if last.out_of_steps:
+    if last["reached"]:
+        return Status("reached", float(span.t1))
+    if last["stopped"]:
+        return Status(getattr(problem.until, "kind", "stopped"), float(carry.t))
+    if last["out_of_steps"]:
         return Status("budget", float(carry.t))
     speed = float(relative_speed(problem, carry)) * max(abs(float(span.t0)), abs(float(span.t1)))
     bounded = np.isfinite(speed) and speed < float(jnp.finfo(ts.dtype).eps) ** -0.5
     return Status("stalled" if bounded else "blow-up", float(carry.t))
 
 
-def _stats(problem: Problem, outcomes: list) -> dict[str, Any]:
+def _stats(problem: Problem, figures: list[dict[str, Any]]) -> dict[str, Any]:
     """What the solver did, with the worst convergence figures met at the ends of segments."""
     stats: dict[str, Any] = {
         "solver": type(problem.solver.solver).__name__,
-        "accepted_steps": int(sum(o.accepted for o in outcomes)),
-        "rejected_steps": int(sum(o.rejected for o in outcomes)),
-        "segments": len(outcomes),
+        "accepted_steps": sum(f["accepted"] for f in figures),
+        "rejected_steps": sum(f["rejected"] for f in figures),
+        "segments": len(figures),
     }
     if isinstance(problem.measure, Particles):
         n = len(problem.measure.points)
         stats["sums"] = repr(choose(n, n, problem.sums))
-    worst = jax.tree.map(lambda *all: (min if all[0].dtype == bool else max)(all).item(), *[o.report for o in outcomes])
+    worst = jax.tree.map(lambda *all: (min if isinstance(all[0], bool) else max)(all), *[f["report"] for f in figures])
     if not all(leaf for leaf in jax.tree.leaves(worst) if isinstance(leaf, bool)):
         warnings.warn(f"an iteration did not converge everywhere along the path: {worst}; raise its max_iterations", stacklevel=3)
     return stats | worst

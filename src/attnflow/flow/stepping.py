@@ -84,18 +84,18 @@ class Carried(diffrax.AbstractStepSizeController):
             next_t1 = self.before_jump(next_t0, next_t0 + jnp.where(jumped, planned, proposed))
         return keep, next_t0, next_t1, jumped, (inner, planned), result
 
-    def before_jump(self, t: Array, end: Array) -> Array:
+    def before_jump(self, t: Any, end: Any) -> Any:
         """`end`, or the last number before the first jump after t if that comes earlier."""
         if self.jumps is None:
             return end
         return jnp.minimum(end, _below(jnp.min(jnp.where(self.jumps > t, self.jumps, jnp.inf))))
 
 
-def _above(t: Array) -> Array:
+def _above(t: Any) -> Array:
     return jnp.nextafter(t, jnp.full_like(t, jnp.inf))
 
 
-def _below(t: Array) -> Array:
+def _below(t: Any) -> Array:
     return jnp.nextafter(t, jnp.full_like(t, -jnp.inf))
 
 

@@ -70,7 +70,7 @@ class FlowingMeasure(Measure):
         """The number that the step size controller keeps below 1, from errors in units of the tolerance."""
 
     @abc.abstractmethod
-    def frame(self, states: PyTree[Float[Array, "t ..."]]) -> dict[str, tuple[tuple[str, ...], Any]]:
+    def frame(self, states: PyTree) -> dict[str, tuple[tuple[str, ...], Any]]:
         """Stacked states as named variables with named axes, for `Path.to_xarray`."""
 
     @property

@@ -80,7 +80,7 @@ class Gaussian(FlowingMeasure):
         worst = jnp.sqrt(jnp.maximum(jnp.max(mean**2), jnp.max(cov**2)))
         return jnp.where(jnp.isnan(worst), jnp.inf, worst)
 
-    def frame(self, states: tuple[Float[Array, "t d"], Float[Array, "t d d"]]) -> dict[str, tuple[tuple[str, ...], Any]]:
+    def frame(self, states: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
         return {"mean": (("time", "coordinate"), states[0]), "cov": (("time", "coordinate", "coordinate_"), states[1])}
 
 

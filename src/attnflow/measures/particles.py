@@ -82,7 +82,7 @@ class Particles(FlowingMeasure):
         worst = jnp.sqrt(jnp.max(jnp.mean(scaled_error**2, axis=1)))
         return jnp.where(jnp.isnan(worst), jnp.inf, worst)
 
-    def frame(self, states: Float[Array, "t n d"]) -> dict[str, tuple[tuple[str, ...], Any]]:
+    def frame(self, states: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
         variables: dict[str, tuple[tuple[str, ...], Any]] = {"points": (("time", "token", "coordinate"), states)}
         if self.weights is not None:
             variables["weights"] = (("token",), self.weights)

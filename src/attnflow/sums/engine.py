@@ -42,7 +42,7 @@ class Streamed(Engine):
     Derivatives recompute each tile instead of storing it.
     """
 
-    queries: int = eqx.field(static=True, default=1024)
+    queries: int = eqx.field(static=True, default=2048)
     keys: int = eqx.field(static=True, default=512)
 
     def __check_init__(self):
@@ -51,7 +51,7 @@ class Streamed(Engine):
 
     def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows) -> PyTree[Any]:
         m = jax.tree.leaves(queries)[0].shape[0]
-        query_tiles = jax.tree.map(lambda rows: _tiles(rows, min(self.queries, m), 0), queries)
+        query_tiles = jax.tree.map(lambda rows: _tiles(rows, self.queries, 0), queries)
         key_tiles = jax.tree.map(lambda rows, fill: _tiles(rows, self.keys, fill), keys, empty)
 
         @jax.checkpoint
@@ -66,8 +66,9 @@ class Streamed(Engine):
         return jax.tree.map(lambda v: v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])[:m], values)
 
 
-def _tiles(rows: jax.Array, size: int, fill: Any) -> jax.Array:
-    """`[n, ...]` cut to `[tiles, size, ...]`, the last tile filled up."""
-    short = -len(rows) % size
-    padded = jnp.pad(rows, [(0, short)] + [(0, 0)] * (rows.ndim - 1), constant_values=fill)
-    return padded.reshape(len(padded) // size, size, *rows.shape[1:])
+def _tiles(rows: jax.Array, most: int, fill: Any) -> jax.Array:
+    """`[n, ...]` cut to `[tiles, size, ...]`: as few tiles of at most `most` rows as will do, of equal size, the last filled up."""
+    count = -(-len(rows) // most)
+    size = -(-len(rows) // count)
+    padded = jnp.pad(rows, [(0, count * size - len(rows))] + [(0, 0)] * (rows.ndim - 1), constant_values=fill)
+    return padded.reshape(count, size, *rows.shape[1:])

@@ -28,7 +28,8 @@ class Scaling(eqx.Module):
     - `g`: the potential of the keys, `[n]`; `before`: the one that the last row normalisation used (g itself, unless the
       iteration was cut after a column normalisation).
     - `error`: the largest violation of a column sum, `max_j |integral K(x, y_j) dmu(x) - 1|`.
-    - `converged`: whether the error is below the tolerance (`None` for a cut iteration, which has none); `iterations`: how many updates were made.
+    - `converged`: whether the error is below the tolerance, `None` for a cut iteration, which has none.
+    - `iterations`: how many updates were made.
     """
 
     g: Float[Array, " n"]

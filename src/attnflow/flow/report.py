@@ -1,0 +1,33 @@
+"""Figures for `path.stats`: which engine ran, and the worst convergence met on the way."""
+
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from attnflow.measures import FlowingMeasure, Particles
+from attnflow.sums import Engine, choose
+
+
+def engine(mu: FlowingMeasure, sums: Engine | None) -> dict[str, str]:
+    """The engine that the kernel sums of `mu` run on; nothing for pictures that have no sums."""
+    if not isinstance(mu, Particles):
+        return {}
+    n = len(mu.points)
+    return {"sums": repr(choose(n, n, sums))}
+
+
+def worst(reports: list[PyTree]) -> dict[str, Any]:
+    """The largest of every figure, and for flags whether all are set. Warns the caller's caller if an iteration did not converge."""
+    if not reports:
+        return {}
+    figures = jax.tree.map(lambda *all: _worst(np.stack(all)), *reports)
+    if not all(leaf for leaf in jax.tree.leaves(figures) if isinstance(leaf, bool)):
+        warnings.warn(f"an iteration did not converge everywhere along the path: {figures}; raise its max_iterations", stacklevel=4)
+    return figures
+
+
+def _worst(figures: np.ndarray) -> Any:
+    return (figures.all() if figures.dtype == bool else figures.max()).item()
