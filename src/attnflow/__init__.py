@@ -36,8 +36,12 @@ from attnflow.measures import samplers as samplers
 from attnflow.observe import energy as energy
 from attnflow.spaces import Euclidean as Euclidean
 from attnflow.spaces import Sphere as Sphere
+from attnflow.sums import ALiBi as ALiBi
+from attnflow.sums import Causal as Causal
 from attnflow.sums import Dense as Dense
+from attnflow.sums import Explicit as Explicit
 from attnflow.sums import Logit as Logit
 from attnflow.sums import Streamed as Streamed
+from attnflow.sums import Window as Window
 from attnflow.sums import dot_product as dot_product
 from attnflow.sums import squared_distance as squared_distance

@@ -14,7 +14,8 @@ def mu(key):
 
 
 def test_compiled_observables_are_those_of_the_frames(mu):
-    path = af.solve(af.simple_attention(2.0, 3), mu, t1=2.0, save_at=7, observe={"energy": lambda m: af.energy(m, 2.0), "mean": lambda m: m.mean})
+    observe = {"energy": lambda m: af.energy(m, 2.0), "mean": lambda m: m.mean}
+    path = af.solve(af.simple_attention(2.0, 3), mu, t1=2.0, save_at=7, observe=observe)
     np.testing.assert_array_equal(path.observed["energy"].ts, path.ts)
     np.testing.assert_allclose(path.observed["energy"].values, [float(af.energy(m, 2.0)) for m in path], rtol=1e-14)
     np.testing.assert_allclose(path.observed["mean"].values, np.asarray(path.states).mean(axis=1), atol=1e-15)

@@ -50,11 +50,9 @@ def test_killed_at_random_moments_and_bitwise_the_same(tmp_path, kills):
     seen = []
     for _ in range(kills):
         run(tmp_path / "cut", 0.15, moments.uniform(0.0, 0.4))
-        try:
-            part = af.load_path(tmp_path / "cut")
-        except ValueError as error:  # killed between the first block and what follows it
-            assert "cut off before its first block" in str(error)
+        if not list((tmp_path / "cut").glob("carry-*.npz")):  # killed between the first block and what follows it
             continue
+        part = af.load_path(tmp_path / "cut")
         assert part.status.kind in ("interrupted", "reached")
         seen.append(len(part))
     run(tmp_path / "cut", 0.0)
@@ -133,7 +131,7 @@ def test_another_run_is_refused_and_left_alone(tmp_path):
 def test_foreign_and_damaged_folders_are_named(tmp_path):
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.tex").write_text("...")
-    with pytest.raises(ValueError, match="is not a run of attnflow: it has no attnflow.json"):
+    with pytest.raises(ValueError, match=r"is not a run of attnflow: it has no attnflow.json"):
         small(tmp_path / "foreign")
     with pytest.raises(ValueError, match="is not a run of attnflow"):
         af.load_path(tmp_path / "nothing")

@@ -71,8 +71,12 @@ class Combined(eqx.Module):
     velocities: tuple[Any, ...]
     factor: float = eqx.field(static=True)
 
-    def __call__(self, x: Float[Array, "m d"], *order: Float[Array, " m"]) -> Float[Array, "m d"]:
-        return self.factor * sum((velocity(x, *order) for velocity in self.velocities), jnp.zeros_like(x))
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        return self.factor * sum((evaluate(velocity, x, order) for velocity in self.velocities), jnp.zeros_like(x))
+
+    @property
+    def needs_order(self) -> bool:
+        return any(getattr(velocity, "needs_order", False) for velocity in self.velocities)
 
     @property
     def report(self) -> dict[str, PyTree]:
@@ -87,12 +91,21 @@ class Mapped(eqx.Module):
     velocity: Any
     map: Callable
 
-    def __call__(self, x: Float[Array, "m d"], *order: Float[Array, " m"]) -> Float[Array, "m d"]:
-        return self.map(self.velocity(x, *order))
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        return self.map(evaluate(self.velocity, x, order))
+
+    @property
+    def needs_order(self) -> bool:
+        return getattr(self.velocity, "needs_order", False)
 
     @property
     def report(self) -> dict[str, PyTree]:
         return getattr(self.velocity, "report", {})
+
+
+def evaluate(velocity: Any, x: Float[Array, "m d"], order: Float[Array, " m"] | None) -> Float[Array, "m d"]:
+    """A velocity at queries, told their order if it depends on it."""
+    return velocity(x, order) if getattr(velocity, "needs_order", False) else velocity(x)
 
 
 def combine(velocities: list, factor: float) -> "Affine | Combined":

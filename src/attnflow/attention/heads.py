@@ -25,9 +25,9 @@ class MultiHead(Law):
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> Affine | Combined:
         return combine([head.at(mu, t, sums) for head in self.heads], 1 / len(self.heads))
 
-    def weights(self, x: Float[Array, "m d"], mu: Particles) -> Float[Array, "heads m n"]:
+    def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "heads m n"]:
         """One attention matrix a head."""
-        return jnp.stack([head.weights(x, mu) for head in self.heads])
+        return jnp.stack([head.weights(x, mu, order) for head in self.heads])
 
     @property
     def jumps(self) -> Float[Array, " k"] | None:

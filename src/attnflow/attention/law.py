@@ -4,24 +4,28 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import cast, floats, square
 from attnflow._linalg import is_psd
 from attnflow.attention.field import Field
-from attnflow.attention.normalisations import Normalisation, Softmax
+from attnflow.attention.normalisations import Normalisation, Sinkhorn, Softmax
 from attnflow.attention.normalisations.base import Average
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Particles
-from attnflow.sums import Atoms, Engine, Logit
+from attnflow.sums import ALiBi, Atoms, Causal, Engine, Explicit, Logit, Mask, Window
 
 
 class Law(Field):
     """A field made of attention, which has a matrix to look at."""
 
     @abc.abstractmethod
-    def weights(self, x: Float[Array, "m d"], mu: Particles) -> Float[Array, "... m n"]:
-        """The attention matrix: row i says how the query `x_i` weighs the tokens of `mu`."""
+    def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "... m n"]:
+        """The attention matrix: row i says how the query `x_i` weighs the tokens of `mu`.
+
+        Under a mask `order` is that of the queries; without it the queries are the tokens of `mu`, row by row.
+        """
 
 
 class Attention(Law):
@@ -32,28 +36,59 @@ class Attention(Law):
     - `logit`: from `dot_product` or `squared_distance`.
     - `value`: V, `[d, d]`.
     - `normalize`: `Softmax()`, `Unnormalized()`, `Sinkhorn()`, `Hardmax()`, `Sigmoid()` or `Linear()`.
+    - `mask`: `Causal()`, `Window(width)`, `ALiBi(slope)` or `Explicit(matrix)`; integrals are then over the keys that are seen. The
+      velocity of a masked law takes the order of its queries, `velocity(x, order)`.
     """
 
     logit: Logit
     value: Float[Array, "d d"]
     normalize: Normalisation
+    mask: Mask | None
 
-    def __init__(self, logit: Logit, value: Any, normalize: Normalisation | None = None):
+    def __init__(self, logit: Logit, value: Any, normalize: Normalisation | None = None, mask: Mask | None = None):
         self.logit = logit
         self.value = square("value", value)
         self.normalize = Softmax() if normalize is None else normalize
+        self.mask = mask
+        if mask is not None and isinstance(self.normalize, Sinkhorn):
+            raise ValueError(
+                "Sinkhorn takes no mask: the first token sees itself only, so its column is full and the second sees itself only, and so on; "
+                "the one doubly stochastic causal matrix is the identity; use Softmax, Unnormalized, Hardmax, Sigmoid or Linear instead"
+            )
         if len(self.value) != logit.dim:
             raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {list(self.value.shape)}")
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "AttentionVelocity | Affine":
         law = self._fitted(mu)
         if isinstance(mu, Gaussian):
+            if self.mask is not None:
+                raise ValueError("a mask needs tokens in order, got a Gaussian; draw tokens with mu.sample(n, key=key)")
             return law.normalize.gaussian(law.logit, mu).after(law.value)
-        return AttentionVelocity(law.normalize.average(law.logit, _atoms(mu), sums), law.value)
+        atoms = law._atoms(mu)
+        if isinstance(self.mask, Causal | Window | ALiBi):
+            # In order, so that a streamed sum can skip the tiles that nobody sees.
+            rows = jnp.argsort(mu.sequence)  # pyright: ignore[reportAttributeAccessIssue]
+            atoms = jax.tree.map(lambda leaf: leaf[rows], atoms._replace(mask=None))._replace(mask=law.mask)
+        return AttentionVelocity(law.normalize.average(law.logit, atoms, sums), law.value, law.mask)
 
-    def weights(self, x: Float[Array, "m d"], mu: Particles) -> Float[Array, "m n"]:
-        law = self._fitted(mu)
-        return law.normalize.weights(law.logit, floats("x", x, "m d").astype(mu.dtype), _atoms(mu))
+    def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+        law, x = self._fitted(mu), floats("x", x, "m d").astype(mu.dtype)
+        atoms = law._atoms(mu)
+        if order is None and self.mask is not None and len(x) != len(mu.points):
+            raise ValueError(f"a masked law needs the order of the queries, got {len(x)} queries without; call weights(x, mu, order)")
+        return law.normalize.weights(law.logit, x, atoms, atoms.order if order is None else order)
+
+    def _atoms(self, mu: FlowingMeasure) -> Atoms:
+        """The tokens as keys; under a mask with their order."""
+        if not isinstance(mu, Particles):
+            raise TypeError(f"attention acts on Particles and Gaussian, got {type(mu).__name__}")
+        if self.mask is None:
+            return Atoms(mu.points, mu.log_weights)
+        if isinstance(self.mask, Explicit):
+            if len(self.mask.matrix) != len(mu.points):
+                raise ValueError(f"the mask is for {len(self.mask.matrix)} tokens, got {len(mu.points)}")
+            return Atoms(mu.points, mu.log_weights, jnp.arange(len(mu.points), dtype=mu.dtype), self.mask)
+        return Atoms(mu.points, mu.log_weights, mu.sequence, self.mask)
 
     def _fitted(self, mu: FlowingMeasure) -> "Attention":
         """This law in the precision of the measure, refused if the dimensions differ."""
@@ -67,23 +102,32 @@ class AttentionVelocity(eqx.Module):
 
     average: Average
     value: Float[Array, "d d"]
+    mask: Mask | None
 
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        return self.average(x) @ self.value.T
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        if self.mask is None:
+            return self.average(x) @ self.value.T
+        if isinstance(self.mask, Explicit):
+            if len(x) != len(self.mask.matrix):
+                raise ValueError(f"a mask matrix is for its {len(self.mask.matrix)} tokens themselves, got {len(x)} queries")
+            return self.average(x, jnp.arange(len(x), dtype=x.dtype)) @ self.value.T
+        if order is None:
+            raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
+        rows = jnp.argsort(order)
+        return jnp.zeros_like(x).at[rows].set(self.average(x[rows], order[rows]) @ self.value.T)
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether the velocity at a query depends on the query's order."""
+        return self.mask is not None
 
     @property
     def report(self) -> dict[str, PyTree]:
         return self.average.report
 
 
-def simple_attention(beta: Any, dim: int, normalize: Normalisation | None = None) -> Attention:
+def simple_attention(beta: Any, dim: int, normalize: Normalisation | None = None, mask: Mask | None = None) -> Attention:
     """`V = I`, `A = beta I`: SA of arXiv:2312.10794 with softmax, USA with `Unnormalized()`."""
     number = floats("beta", beta, "")
     eye = jnp.eye(dim, dtype=number.dtype)
-    return Attention(Logit(number * eye, psd=is_psd(number * eye)), eye, normalize)
-
-
-def _atoms(mu: FlowingMeasure) -> Atoms:
-    if not isinstance(mu, Particles):
-        raise TypeError(f"attention acts on Particles and Gaussian, got {type(mu).__name__}")
-    return Atoms(mu.points, mu.log_weights)
+    return Attention(Logit(number * eye, psd=is_psd(number * eye)), eye, normalize, mask)

@@ -47,6 +47,11 @@ class Particles(FlowingMeasure):
         return jnp.where(massive, jnp.log(jnp.where(massive, self.weights, 1)), -jnp.inf)
 
     @property
+    def sequence(self) -> Float[Array, " n"]:
+        """The order of the tokens: the given one, or row by row from 0 to 1."""
+        return jnp.linspace(0, 1, len(self.points), dtype=self.points.dtype) if self.order is None else self.order
+
+    @property
     def mean(self) -> Float[Array, " d"]:
         return self.integrate(lambda y: y)
 
@@ -68,10 +73,14 @@ class Particles(FlowingMeasure):
         return eqx.tree_at(lambda mu: mu.points, self, state)
 
     def rate(self, velocity: Velocity) -> Float[Array, "n d"]:
-        return self.space.project(self.points, velocity(self.points))
+        return self.space.project(self.points, self._apply(velocity))
 
     def push(self, map: Velocity) -> "Particles":
-        return self.with_state(self.space.nearest(map(self.points)))
+        return self.with_state(self.space.nearest(self._apply(map)))
+
+    def _apply(self, map: Any) -> Float[Array, "n d"]:
+        """A map at the tokens; one that depends on the order of its queries is told theirs."""
+        return map(self.points, self.sequence) if getattr(map, "needs_order", False) else map(self.points)
 
     def settle(self, state: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return self.space.nearest(state)

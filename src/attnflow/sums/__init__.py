@@ -10,6 +10,12 @@ from attnflow.sums.kernel import log_integral as log_integral
 from attnflow.sums.kernel import nearest_average as nearest_average
 from attnflow.sums.kernel import pointwise_average as pointwise_average
 from attnflow.sums.kernel import top_keys as top_keys
+from attnflow.sums.kernel import visible_logits as visible_logits
 from attnflow.sums.logit import Logit as Logit
 from attnflow.sums.logit import dot_product as dot_product
 from attnflow.sums.logit import squared_distance as squared_distance
+from attnflow.sums.mask import ALiBi as ALiBi
+from attnflow.sums.mask import Causal as Causal
+from attnflow.sums.mask import Explicit as Explicit
+from attnflow.sums.mask import Mask as Mask
+from attnflow.sums.mask import Window as Window

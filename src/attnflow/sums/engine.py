@@ -1,6 +1,6 @@
 """Engines: how a reduction over all pairs of queries and keys is carried out.
 
-A reduction has a running value for each query. It is folded over tiles of keys: `step(value, query_rows, key_rows)` absorbs a tile.
+A reduction has a running value for each query. It is folded over tiles of keys: `step(value, query_rows, key_rows, seen)` absorbs a tile.
 `Dense` takes all pairs as one tile; `Streamed` cuts both sides, so that memory stays O(n) for values and for derivatives alike.
 """
 
@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from attnflow.sums.mask import Sight
+
 Rows = PyTree[Any]
 
 
@@ -20,26 +22,27 @@ class Engine(eqx.Module):
     """Evaluates a fold over all pairs."""
 
     @abc.abstractmethod
-    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows) -> PyTree[Any]:
+    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
         """`step` folded over the key rows, for every query row.
 
         - `start(query_rows)` is the value before any key.
         - `queries`, `keys` are pytrees of arrays with the row axis first.
         - `empty` has the structure of `keys`: what fills a row that is not there. It must leave every value as it is.
+        - `sight` is a mask with the order of queries and keys. `seen`, given to `step`, is that of the tile, `None` if all of it is seen.
         """
 
 
 class Dense(Engine):
     """All pairs at once: the fastest for a few thousand tokens, with an m x n array in memory."""
 
-    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows) -> PyTree[Any]:
-        return step(start(queries), queries, keys)
+    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
+        return step(start(queries), queries, keys, sight)
 
 
 class Streamed(Engine):
     """Tiles of queries x keys, with a running value: O(n) memory for any n, in any dimension.
 
-    Derivatives recompute each tile instead of storing it.
+    Derivatives recompute each tile instead of storing it. Tiles that a mask hides wholly are skipped, which pays when tokens come in order.
     """
 
     queries: int = eqx.field(static=True, default=2048)
@@ -49,26 +52,40 @@ class Streamed(Engine):
         if self.queries < 1 or self.keys < 1:
             raise ValueError(f"a tile has at least one query and one key, got {self.queries} x {self.keys}")
 
-    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows) -> PyTree[Any]:
+    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
         m = jax.tree.leaves(queries)[0].shape[0]
         query_tiles = jax.tree.map(lambda rows: _tiles(rows, self.queries, 0), queries)
         key_tiles = jax.tree.map(lambda rows, fill: _tiles(rows, self.keys, fill), keys, empty)
+        s_tiles, tau_tiles = (None, None) if sight is None else (_tiles(sight.s, self.queries), _tiles(sight.tau, self.keys))
 
         @jax.checkpoint
-        def over_keys(query_rows: Any) -> Any:
+        def over_keys(query_tile: Any) -> Any:
+            query_rows, s = query_tile
+
             @jax.checkpoint
-            def body(value: Any, key_rows: Any) -> tuple[Any, None]:
-                return step(value, query_rows, key_rows), None
+            def body(value: Any, key_tile: Any) -> tuple[Any, None]:
+                key_rows, tau = key_tile
+                if sight is None or s is None or tau is None:
+                    return step(value, query_rows, key_rows, None), None
+                nothing, everything = sight.mask.tile((s.min(), s.max()), (tau.min(), tau.max()))
+                branches = (
+                    lambda: value,
+                    lambda: step(value, query_rows, key_rows, Sight(sight.mask, s, tau)),
+                    lambda: step(value, query_rows, key_rows, None),
+                )
+                return jax.lax.switch(jnp.where(nothing, 0, jnp.where(everything, 2, 1)), branches), None
 
-            return jax.lax.scan(body, start(query_rows), key_tiles)[0]
+            return jax.lax.scan(body, start(query_rows), (key_tiles, tau_tiles))[0]
 
-        values = jax.lax.map(over_keys, query_tiles)
+        values = jax.lax.map(over_keys, (query_tiles, s_tiles))
         return jax.tree.map(lambda v: v.reshape(v.shape[0] * v.shape[1], *v.shape[2:])[:m], values)
 
 
-def _tiles(rows: jax.Array, most: int, fill: Any) -> jax.Array:
-    """`[n, ...]` cut to `[tiles, size, ...]`: as few tiles of at most `most` rows as will do, of equal size, the last filled up."""
+def _tiles(rows: jax.Array, most: int, fill: Any = None) -> jax.Array:
+    """`[n, ...]` cut to `[tiles, size, ...]`: as few tiles of at most `most` rows as will do, of equal size, the last filled up (with its
+    last row if there is no `fill`)."""
     count = -(-len(rows) // most)
     size = -(-len(rows) // count)
-    padded = jnp.pad(rows, [(0, count * size - len(rows))] + [(0, 0)] * (rows.ndim - 1), constant_values=fill)
+    room = [(0, count * size - len(rows))] + [(0, 0)] * (rows.ndim - 1)
+    padded = jnp.pad(rows, room, mode="edge") if fill is None else jnp.pad(rows, room, constant_values=fill)
     return padded.reshape(count, size, *rows.shape[1:])

@@ -13,24 +13,37 @@ from jaxtyping import Array, Float
 from attnflow.sums.choose import choose
 from attnflow.sums.engine import Engine
 from attnflow.sums.logit import Logit
+from attnflow.sums.mask import Mask, Sight, lowest
 from attnflow.sums.reductions import largest, pointwise, softmax
 
 
 class Atoms(NamedTuple):
-    """The keys of a sum: `points [n, d]` with `log_weights [n]`, minus infinity for no mass."""
+    """The keys of a sum: `points [n, d]` with `log_weights [n]`, minus infinity for no mass; with a mask, their `order [n]` too."""
 
     points: Float[Array, "n d"]
     log_weights: Float[Array, " n"]
+    order: Float[Array, " n"] | None = None
+    mask: Mask | None = None
+
+    def sight(self, order: Float[Array, " m"] | None) -> Sight | None:
+        """What queries of this order see of the keys; `None` without a mask."""
+        if self.mask is None:
+            return None
+        if order is None or self.order is None:
+            raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
+        return Sight(self.mask, order, self.order)
 
 
 def average(
-    logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None
+    logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None, order: Float[Array, " m"] | None = None
 ) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
     """`log Z(x) = log integral e^{l(x,y)} dmu(y)` and the average `integral e^{l(x,y)} y dmu(y) / Z(x)`."""
     c = _centre(atoms)
     q, b, a, k = logit.centred(x, atoms.points, c)
-    log_norm, mean = softmax(choose(len(q), len(k), sums), q, k, b + atoms.log_weights, k)
-    return log_norm + a, mean + c[None]
+    sight = atoms.sight(order)
+    log_norm, mean = softmax(choose(len(q), len(k), sums), q, k, b + atoms.log_weights, k, sight)
+    # Who sees nobody has no average: it is zero, not the centre.
+    return log_norm + a, mean + (c[None] if sight is None else jnp.where(jnp.isfinite(log_norm)[:, None], c[None], 0))
 
 
 def log_integral(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None) -> Float[Array, " m"]:
@@ -41,29 +54,49 @@ def log_integral(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engin
 
 
 def pointwise_average(
-    kernel: Callable, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None
+    kernel: Callable,
+    logit: Logit,
+    x: Float[Array, "m d"],
+    atoms: Atoms,
+    sums: Engine | None = None,
+    order: Float[Array, " m"] | None = None,
 ) -> Float[Array, "m d"]:
     """`integral kernel(l(x,y)) y dmu(y)` for a named function of `(logits, row offset)`, applied to `logits + offset`."""
     q, b, a, k = logit.centred(x, atoms.points, _centre(atoms))
-    return pointwise(choose(len(q), len(k), sums), kernel, q, k, b, jnp.exp(atoms.log_weights), atoms.points, a)
+    engine, w = choose(len(q), len(k), sums), jnp.exp(atoms.log_weights)
+    return pointwise(engine, kernel, q, k, b, w, atoms.points, a, atoms.sight(order))
 
 
-def nearest_average(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None) -> Float[Array, "m d"]:
+def nearest_average(
+    logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None, order: Float[Array, " m"] | None = None
+) -> Float[Array, "m d"]:
     """The average of y over the keys of largest logit: the limit of softmax at zero temperature. Keys tie up to round-off."""
     c = _centre(atoms)
     q, k, b = _with_mass(logit, x, atoms)
-    engine = choose(len(q), len(k), sums)
-    row = _tie_threshold(q, k, b, largest(engine, q, k, b))
+    engine, sight = choose(len(q), len(k), sums), atoms.sight(order)
+    row = _tie_threshold(q, k, b, largest(engine, q, k, b, sight))
     ones_and_points = jnp.concatenate([jnp.ones((len(k), 1), k.dtype), k], axis=1)
-    total = pointwise(engine, at_least, q, k, b, jnp.exp(atoms.log_weights), ones_and_points, row)
-    return total[:, 1:] / total[:, :1] + c[None]
+    total = pointwise(engine, at_least, q, k, b, jnp.exp(atoms.log_weights), ones_and_points, row, sight)
+    some = total[:, :1] > 0
+    return jnp.where(some, total[:, 1:] / jnp.where(some, total[:, :1], 1) + c[None], 0)
 
 
-def top_keys(logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
+def visible_logits(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+    """The matrix of logits, dense; minus infinity for keys that are not seen."""
+    logits, sight = logit(x, atoms.points), atoms.sight(order)
+    if sight is None:
+        return logits
+    seen = sight.apply(logits)
+    return jnp.where(seen > lowest(seen.dtype) / 2, seen, -jnp.inf)
+
+
+def top_keys(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
     """1 where the key is among those of largest logit, dense."""
     q, k, b = _with_mass(logit, x, atoms)
-    row = _tie_threshold(q, k, b, largest(choose(len(q), len(k)), q, k, b))
-    return at_least(q @ k.T + b[None], row[:, None])
+    sight = atoms.sight(order)
+    row = _tie_threshold(q, k, b, largest(choose(len(q), len(k)), q, k, b, sight))
+    logits = q @ k.T + b[None]
+    return at_least(logits if sight is None else sight.apply(logits), row[:, None])
 
 
 def at_least(logits: Float[Array, "m n"], row: Float[Array, "m 1"]) -> Float[Array, "m n"]:

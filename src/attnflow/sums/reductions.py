@@ -2,34 +2,45 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow.sums.engine import Engine
+from attnflow.sums.mask import Sight, lowest
 
 
-def _logits(q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"]) -> Float[Array, "m n"]:
-    """`<q_i, k_j> + b_j` as one matrix product: with the bias as one more coordinate a pass over all pairs is saved.
+def _logits(q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], seen: Sight | None) -> Float[Array, "m n"]:
+    """`<q_i, k_j> + b_j`, as the mask lets them be seen.
 
+    One matrix product: with the bias as one more coordinate a pass over all pairs is saved.
     A key without mass (b = -inf) gets a finite bias that no other logit comes near, so that products with zero stay zero.
     """
-    lowest = -jnp.finfo(b.dtype).max / 8
     ones = jnp.ones((len(q), 1), q.dtype)
-    return jnp.concatenate([q, ones], axis=1) @ jnp.concatenate([k, jnp.maximum(b, lowest)[:, None]], axis=1).T
+    logits = jnp.concatenate([q, ones], axis=1) @ jnp.concatenate([k, jnp.maximum(b, lowest(b.dtype))[:, None]], axis=1).T
+    return logits if seen is None else seen.apply(logits)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _softmax(
-    engine: Engine, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], v: Float[Array, "n e"]
+    engine: Engine,
+    q: Float[Array, "m d"],
+    k: Float[Array, "n d"],
+    b: Float[Array, " n"],
+    v: Float[Array, "n e"],
+    sight: Sight | None = None,
 ) -> tuple[Float[Array, " m"], Float[Array, "m e"]]:
-    """`log sum_j e^{l_ij}` and `sum_j p_ij v_j` with `p_ij = e^{l_ij} / sum`, with a running maximum. `v` may have no columns."""
+    """`log sum_j e^{l_ij}` and `sum_j p_ij v_j` with `p_ij = e^{l_ij} / sum`, with a running maximum. `v` may have no columns.
 
-    def step(value, queries, keys):
+    A query that sees no key has log-sum minus infinity and mean zero.
+    """
+
+    def step(value, queries, keys, seen):
         largest, total, mean = value
         key, bias, values = keys
-        logits = _logits(queries, key, bias)
+        logits = _logits(queries, key, bias, seen)
         new = jnp.maximum(largest, jnp.max(logits, axis=1))
         decay = jnp.exp(largest - new)
         p = jnp.exp(logits - new[:, None])
@@ -39,24 +50,31 @@ def _softmax(
         m = len(queries)
         return jnp.full(m, -jnp.inf, q.dtype), jnp.zeros(m, q.dtype), jnp.zeros((m, v.shape[1]), q.dtype)
 
-    largest, total, mean = engine.fold(step, start, q, (k, b, v), (0, -jnp.inf, 0))
-    return largest + jnp.log(total), mean / total[:, None]
+    largest, total, mean = engine.fold(step, start, q, (k, b, v), (0, -jnp.inf, 0), sight)
+    if sight is None:
+        return largest + jnp.log(total), mean / total[:, None]
+    some = largest > lowest(q.dtype) / 2
+    return jnp.where(some, largest + jnp.log(jnp.where(some, total, 1)), -jnp.inf), jnp.where(some, 1 / total, 0)[:, None] * mean
 
 
 @_softmax.defjvp
 def _softmax_jvp(engine, primals, tangents):
     """With the log-normaliser at hand one pass gives the derivative:
     `d log sum = sum_j p_ij dl_ij`, `d mean = sum_j p_ij (dl_ij (v_j - mean_i) + dv_j)`."""
-    q, k, b, v = primals
+    q, k, b, v, sight = primals
     log_sum, mean = _softmax(engine, *primals)
-    dq, dk, db, dv = tangents
+    dq, dk, db, dv, d_sight = tangents
 
-    def step(value, queries, keys):
+    def step(value, queries, keys, seen):
         d_log, d_mean = value
         query, d_query, log_norm = queries
         key, bias, values, d_key, d_bias, d_values = keys
-        p = jnp.exp(_logits(query, key, bias) - log_norm[:, None])
-        p_dl = p * (d_query @ key.T + query @ d_key.T + d_bias[None])
+        p = jnp.exp(_logits(query, key, bias, seen) - log_norm[:, None])
+        dl = d_query @ key.T + query @ d_key.T + d_bias[None]
+        if seen is not None:
+            # Order never moves, but what a mask adds to the logit may.
+            dl = dl + _penalty_change(seen, d_sight.mask, dl)
+        p_dl = p * dl
         return d_log + jnp.sum(p_dl, axis=1), d_mean + p_dl @ values + p @ d_values
 
     def start(queries):
@@ -65,8 +83,17 @@ def _softmax_jvp(engine, primals, tangents):
 
     # A key without mass has bias -inf, whose derivative carries nothing.
     db = jnp.where(jnp.isfinite(b), db, 0)
-    d_log, d_mean = engine.fold(step, start, (q, dq, log_sum), (k, b, v, dk, db, dv), (0, -jnp.inf, 0, 0, 0, 0))
+    log_norm = jnp.where(jnp.isfinite(log_sum), log_sum, 0)
+    d_log, d_mean = engine.fold(step, start, (q, dq, log_norm), (k, b, v, dk, db, dv), (0, -jnp.inf, 0, 0, 0, 0), sight)
     return (log_sum, mean), (d_log, d_mean - mean * d_log[:, None])
+
+
+def _penalty_change(seen: Sight, d_mask: Any, like: Float[Array, "m n"]) -> Float[Array, "m n"]:
+    """The derivative of the penalty along a change of the mask's numbers."""
+    s, tau = seen.s[:, None], seen.tau[None, :]
+    if seen.mask.penalty(s, tau) is None:
+        return jnp.zeros_like(like)
+    return jax.jvp(lambda mask: mask.penalty(s, tau), (seen.mask,), (d_mask,))[1].astype(like.dtype)
 
 
 softmax = jax.jit(_softmax, static_argnums=0)
@@ -82,26 +109,33 @@ def pointwise(
     w: Float[Array, " n"],
     v: Float[Array, "n e"],
     row: Float[Array, " m"],
+    sight: Sight | None = None,
 ) -> Float[Array, "m e"]:
-    """`sum_j w_j kernel(l_ij, row_i) v_j` for a named function `kernel` of the logits and one number a query."""
+    """`sum_j w_j kernel(l_ij, row_i) v_j` over the keys that are seen, `kernel` a named function of the logits and one number a query."""
 
-    def step(value, queries, keys):
+    def step(value, queries, keys, seen):
         query, at = queries
         key, bias, weight, values = keys
-        return value + kernel(_logits(query, key, bias), at[:, None]) @ (weight[:, None] * values)
+        logits = _logits(query, key, bias, seen)
+        kernels = kernel(logits, at[:, None])
+        if seen is not None:
+            kernels = jnp.where(logits > lowest(logits.dtype) / 2, kernels, 0)
+        return value + kernels @ (weight[:, None] * values)
 
     def start(queries):
         return jnp.zeros((len(queries[0]), v.shape[1]), q.dtype)
 
-    return engine.fold(step, start, (q, row), (k, b, w, v), (0, 0, 0, 0))
+    return engine.fold(step, start, (q, row), (k, b, w, v), (0, 0, 0, 0), sight)
 
 
 @partial(jax.jit, static_argnums=0)
-def largest(engine: Engine, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"]) -> Float[Array, " m"]:
-    """`max_j l_ij`."""
+def largest(
+    engine: Engine, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
+) -> Float[Array, " m"]:
+    """`max_j l_ij` over the keys that are seen."""
 
-    def step(value, query, keys):
+    def step(value, query, keys, seen):
         key, bias = keys
-        return jnp.maximum(value, jnp.max(_logits(query, key, bias), axis=1))
+        return jnp.maximum(value, jnp.max(_logits(query, key, bias, seen), axis=1))
 
-    return engine.fold(step, lambda query: jnp.full(len(query), -jnp.inf, q.dtype), q, (k, b), (0, -jnp.inf))
+    return engine.fold(step, lambda query: jnp.full(len(query), -jnp.inf, q.dtype), q, (k, b), (0, -jnp.inf), sight)

@@ -13,8 +13,8 @@ class Average(eqx.Module):
     """A map of queries, `x -> integral k(x, y) y dmu(y)`, for one measure."""
 
     @abc.abstractmethod
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        """The average at every query."""
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        """The average at every query; under a mask the order of the queries is needed."""
 
     @property
     def report(self) -> dict[str, PyTree]:
@@ -30,7 +30,7 @@ class Normalisation(eqx.Module):
         """`x -> integral k(x, y) y dmu(y)` for a weighted cloud."""
 
     @abc.abstractmethod
-    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         """The attention matrix `k(x_i, y_j) w_j`, dense."""
 
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:

@@ -13,8 +13,8 @@ class Hardmax(Normalisation):
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         return HardmaxAverage(logit, atoms, sums)
 
-    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
-        chosen = top_keys(logit, x, atoms) * jnp.exp(atoms.log_weights)[None]
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+        chosen = top_keys(logit, x, atoms, order) * jnp.exp(atoms.log_weights)[None]
         return chosen / jnp.sum(chosen, axis=1, keepdims=True)
 
 
@@ -25,5 +25,5 @@ class HardmaxAverage(Average):
     atoms: Atoms
     sums: Engine | None
 
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        return nearest_average(self.logit, x, self.atoms, self.sums)
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        return nearest_average(self.logit, x, self.atoms, self.sums, order)

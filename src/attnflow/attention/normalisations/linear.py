@@ -5,20 +5,23 @@ from jaxtyping import Array, Float
 
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.measures import Affine, Gaussian
-from attnflow.sums import Atoms, Engine, Logit
+from attnflow.sums import Atoms, Engine, Logit, pointwise_average, visible_logits
 
 
 class Linear(Normalisation):
-    """`k(x, y) = l(x, y)`; weights may be negative. Only moments of the measure enter, so it costs O(n d^2)."""
+    """`k(x, y) = l(x, y)`; weights may be negative. Only moments of the measure enter, so it costs O(n d^2) (a mask: O(n^2))."""
 
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
+        if atoms.mask is not None:
+            return MaskedLinearAverage(logit, atoms, sums)
         w, y = jnp.exp(atoms.log_weights), atoms.points
         heavy = y * w[:, None]
         tilt = None if logit.P is None else heavy.T @ jnp.sum((y @ logit.P) * y, axis=1)
         return LinearAverage(logit, jnp.sum(heavy, axis=0), heavy.T @ y, tilt)
 
-    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
-        return logit(x, atoms.points) * jnp.exp(atoms.log_weights)[None]
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+        logits = visible_logits(logit, x, atoms, order)
+        return jnp.where(jnp.isfinite(logits), logits, 0) * jnp.exp(atoms.log_weights)[None]
 
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
         """`(S + m m^T) A x - 1/2 E[<y, P y> y]`; a term in R would be quadratic in x."""
@@ -42,10 +45,26 @@ class LinearAverage(Average):
     second: Float[Array, "d d"]
     tilt: Float[Array, " d"] | None
 
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         out = x @ (self.second @ self.logit.A).T
         if self.tilt is not None:
             out = out - 0.5 * self.tilt[None]
         if self.logit.R is not None:
             out = out - 0.5 * jnp.sum((x @ self.logit.R) * x, axis=1, keepdims=True) * self.first[None]
         return out
+
+
+class MaskedLinearAverage(Average):
+    """The integral of logit y over the keys that each query sees."""
+
+    logit: Logit
+    atoms: Atoms
+    sums: Engine | None
+
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        return pointwise_average(sum_of, self.logit, x, self.atoms, self.sums, order)
+
+
+def sum_of(logits: Float[Array, "m n"], row: Float[Array, "m 1"]) -> Float[Array, "m n"]:
+    """The kernel of the streamed sum: logits come without their term in x alone, which is `row`."""
+    return logits + row

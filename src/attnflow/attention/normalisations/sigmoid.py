@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow.attention.normalisations.base import Average, Normalisation
-from attnflow.sums import Atoms, Engine, Logit, pointwise_average
+from attnflow.sums import Atoms, Engine, Logit, pointwise_average, visible_logits
 
 
 class Sigmoid(Normalisation):
@@ -14,8 +14,8 @@ class Sigmoid(Normalisation):
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         return SigmoidAverage(logit, atoms, sums)
 
-    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
-        return jax.nn.sigmoid(logit(x, atoms.points)) * jnp.exp(atoms.log_weights)[None]
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+        return jax.nn.sigmoid(visible_logits(logit, x, atoms, order)) * jnp.exp(atoms.log_weights)[None]
 
 
 class SigmoidAverage(Average):
@@ -25,8 +25,8 @@ class SigmoidAverage(Average):
     atoms: Atoms
     sums: Engine | None
 
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        return pointwise_average(sigmoid_of_sum, self.logit, x, self.atoms, self.sums)
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        return pointwise_average(sigmoid_of_sum, self.logit, x, self.atoms, self.sums, order)
 
 
 def sigmoid_of_sum(logits: Float[Array, "m n"], row: Float[Array, "m 1"]) -> Float[Array, "m n"]:

@@ -51,7 +51,7 @@ class Sinkhorn(Normalisation):
             scaling = half_steps(logit, centred, keys @ queries[0] + bias, self.half_steps, sums)
         return SinkhornAverage(logit.A, centred, centre, scaling, sums, self.half_steps is not None and self.half_steps % 2 == 0)
 
-    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         scaled = self.average(logit, atoms, None)
         return jnp.exp(scaled.log_kernel(x) + atoms.log_weights[None])
 
@@ -87,7 +87,7 @@ class SinkhornAverage(Average):
     sums: Engine | None
     ends_with_columns: bool = eqx.field(static=True)
 
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         u = x - self.centre[None]
         log_norm, mean = average(Logit(self.A), u, self._atoms(self.scaling.g), self.sums)
         mean = mean + self.centre[None]

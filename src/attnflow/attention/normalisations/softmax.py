@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.measures import Affine, Gaussian
-from attnflow.sums import Atoms, Engine, Logit, average
+from attnflow.sums import Atoms, Engine, Logit, average, visible_logits
 
 
 class Softmax(Normalisation):
@@ -15,8 +15,9 @@ class Softmax(Normalisation):
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         return SoftmaxAverage(logit, atoms, sums)
 
-    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
-        return jax.nn.softmax(logit(x, atoms.points) + atoms.log_weights[None], axis=1)
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+        logits = visible_logits(logit, x, atoms, order) + atoms.log_weights[None]
+        return jax.nn.softmax(logits, axis=1, where=jnp.isfinite(logits))
 
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
         """`(I + S P)^-1 (m + S A x)`: the Gaussian tilted by the logit; S and A may be singular (arXiv:2501.18322)."""
@@ -34,5 +35,5 @@ class SoftmaxAverage(Average):
     atoms: Atoms
     sums: Engine | None
 
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        return average(self.logit, x, self.atoms, self.sums)[1]
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        return average(self.logit, x, self.atoms, self.sums, order)[1]

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from attnflow._arrays import floats
 from attnflow.attention.normalisations.base import Average, Normalisation
-from attnflow.sums import Atoms, Engine, Logit, average
+from attnflow.sums import Atoms, Engine, Logit, average, visible_logits
 
 
 class Unnormalized(Normalisation):
@@ -24,8 +24,8 @@ class Unnormalized(Normalisation):
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         return UnnormalizedAverage(logit, atoms, self.log_scale, sums)
 
-    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, "m n"]:
-        return jnp.exp(logit(x, atoms.points) + atoms.log_weights[None] + self.log_scale)
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+        return jnp.exp(visible_logits(logit, x, atoms, order) + atoms.log_weights[None] + self.log_scale)
 
 
 class UnnormalizedAverage(Average):
@@ -36,6 +36,6 @@ class UnnormalizedAverage(Average):
     log_scale: Float[Array, ""]
     sums: Engine | None
 
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        log_norm, mean = average(self.logit, x, self.atoms, self.sums)
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        log_norm, mean = average(self.logit, x, self.atoms, self.sums, order)
         return jnp.exp(log_norm + self.log_scale)[:, None] * mean
