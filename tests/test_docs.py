@@ -9,13 +9,16 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("page", ["README.md"])
-def test_python_blocks_run_in_order(page):
+def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
     assert blocks
     names: dict = {}
     for block in blocks:
         exec(compile(block, page, "exec"), names)
     assert names["path"].status.kind == "blow-up"
+    assert names["block"].observed["mean"].values.shape == (100, 3)
+    assert len(names["stack"]) == 13
 
 
 def test_pages_that_are_linked_exist():

@@ -77,6 +77,15 @@ def test_heads_are_averaged(rng):
     assert set(law.at(mu).report) == {"part 2", "part 3"}
 
 
+@given(seed=st.integers(0, 50), count=st.integers(1, 4))
+def test_any_heads_are_averaged(seed, count):
+    rng = np.random.default_rng(seed)
+    mu = af.Particles(rng.normal(size=(7, 2)), rng.random(7) + 0.1)
+    heads = [af.Attention(af.dot_product(*rng.normal(size=(2, 3, 2))), rng.normal(size=(2, 2))) for _ in range(count)]
+    expected = sum(np.asarray(h.weights(mu.points, mu)) @ np.asarray(mu.points) @ np.asarray(h.value).T for h in heads) / count
+    np.testing.assert_allclose(af.MultiHead(heads).at(mu)(mu.points), expected, atol=1e-12)
+
+
 def test_hardmax_is_the_limit_of_softmax(rng):
     mu = af.Particles(rng.normal(size=(20, 3)))
     cold, hard = (

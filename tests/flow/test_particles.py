@@ -205,3 +205,18 @@ def test_single_precision_stays_single(key):
     assert path.status.kind == "reached"
     double = af.solve(af.simple_attention(3.0, 3), af.Particles(np.asarray(mu.points, float), space=af.Sphere()), t1=5.0)
     np.testing.assert_allclose(path.states, double.states, atol=2e-3)
+
+
+@pytest.mark.parametrize("normalize", [af.Softmax(), af.Sinkhorn()], ids=["softmax", "sinkhorn"])
+def test_flows_at_the_edge_of_what_is_ordinary(normalize):
+    """beta = 1e6 with coincident tokens, a single token, and one token with all the weight: finite, and right."""
+    corners = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    cold = af.solve(af.simple_attention(1e6, 2, normalize), af.Particles(corners, space=af.Sphere()), t1=1.0, save_at=2)
+    np.testing.assert_allclose(cold.final.points, corners, atol=1e-9)
+    single = af.solve(af.simple_attention(2.0, 2, normalize), af.Particles(corners[2:3], space=af.Sphere()), t1=1.0, save_at=2)
+    np.testing.assert_allclose(single.final.points, corners[2:3], atol=1e-12)
+    heavy = af.solve(af.simple_attention(1.0, 2, normalize), af.Particles(corners[1:3], [1.0, 0.0], space=af.Sphere()), t1=1.0, save_at=2)
+    np.testing.assert_allclose(heavy.final.points[0], corners[1], atol=1e-9)
+    # A token without mass is drawn to the one that has it: the angle a obeys a' = -sin a, so tan(a/2) falls like e^-t.
+    angle = np.arccos(float(heavy.final.points[1] @ corners[1]))
+    np.testing.assert_allclose(np.tan(angle / 2), np.exp(-1.0), rtol=1e-6)

@@ -52,7 +52,7 @@ class Attention(Law):
         self.mask = mask
         if mask is not None and isinstance(self.normalize, Sinkhorn):
             raise ValueError(
-                "Sinkhorn takes no mask: the first token sees itself only, so its column is full and the second sees itself only, and so on; "
+                "Sinkhorn takes no mask: the first token sees itself only, so its column is full, the second sees itself only, and so on: "
                 "the one doubly stochastic causal matrix is the identity; use Softmax, Unnormalized, Hardmax, Sigmoid or Linear instead"
             )
         if len(self.value) != logit.dim:

@@ -6,7 +6,6 @@ numbers. Inside `jit` and `grad` there is one segment and no host decision: the 
 """
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,12 +20,13 @@ from attnflow.flow.observe import series, split
 from attnflow.flow.path import Path, Status
 from attnflow.flow.progress import tracker
 from attnflow.flow.record import Frames, Record, figures_of, load_path, path_of
+from attnflow.flow.report import engine, worst
 from attnflow.flow.segment import Carry, Outcome, Problem, frame, relative_speed, segment, start
 from attnflow.flow.stepping import Settled, controller
 from attnflow.flow.store import Store, fingerprint, provenance
 from attnflow.flow.times import Block, Times, blocks, times
-from attnflow.measures import FlowingMeasure, Measure, Particles
-from attnflow.sums import Engine, choose
+from attnflow.measures import FlowingMeasure, Measure
+from attnflow.sums import Engine
 
 # The step budget while tracing: reverse-mode memory grows like its square root.
 _TRACED_STEPS = 4096
@@ -201,10 +201,4 @@ def _stats(problem: Problem, figures: list[dict[str, Any]]) -> dict[str, Any]:
         "rejected_steps": sum(f["rejected"] for f in figures),
         "segments": len(figures),
     }
-    if isinstance(problem.measure, Particles):
-        n = len(problem.measure.points)
-        stats["sums"] = repr(choose(n, n, problem.sums))
-    worst = jax.tree.map(lambda *all: (min if isinstance(all[0], bool) else max)(all), *[f["report"] for f in figures])
-    if not all(leaf for leaf in jax.tree.leaves(worst) if isinstance(leaf, bool)):
-        warnings.warn(f"an iteration did not converge everywhere along the path: {worst}; raise its max_iterations", stacklevel=3)
-    return stats | worst
+    return stats | engine(problem.measure, problem.sums) | worst([f["report"] for f in figures])

@@ -45,6 +45,8 @@ class Streamed(Engine):
     Derivatives recompute each tile instead of storing it. Tiles that a mask hides wholly are skipped, which pays when tokens come in order.
     """
 
+    # Of the tiles from 512 to 4096 queries and 128 to 1024 keys this one is the fastest, or within a few percent of it, for d = 1 to 256
+    # in both precisions: a few megabytes, large enough for the matrix product, small enough for the cache.
     queries: int = eqx.field(static=True, default=2048)
     keys: int = eqx.field(static=True, default=512)
 
@@ -56,7 +58,9 @@ class Streamed(Engine):
         m = jax.tree.leaves(queries)[0].shape[0]
         query_tiles = jax.tree.map(lambda rows: _tiles(rows, self.queries, 0), queries)
         key_tiles = jax.tree.map(lambda rows, fill: _tiles(rows, self.keys, fill), keys, empty)
-        s_tiles, tau_tiles = (None, None) if sight is None else (_tiles(sight.s, self.queries), _tiles(sight.tau, self.keys))
+        mask, s_tiles, tau_tiles = None, None, None
+        if sight is not None:
+            mask, s_tiles, tau_tiles = sight.mask, _tiles(sight.s, self.queries), _tiles(sight.tau, self.keys)
 
         @jax.checkpoint
         def over_keys(query_tile: Any) -> Any:
@@ -65,12 +69,13 @@ class Streamed(Engine):
             @jax.checkpoint
             def body(value: Any, key_tile: Any) -> tuple[Any, None]:
                 key_rows, tau = key_tile
-                if sight is None or s is None or tau is None:
+                if mask is None:
                     return step(value, query_rows, key_rows, None), None
-                nothing, everything = sight.mask.tile((s.min(), s.max()), (tau.min(), tau.max()))
+                nothing, everything = mask.tile((s.min(), s.max()), (tau.min(), tau.max()))
+                seen = Sight(mask, s, tau)
                 branches = (
                     lambda: value,
-                    lambda: step(value, query_rows, key_rows, Sight(sight.mask, s, tau)),
+                    lambda: step(value, query_rows, key_rows, seen),
                     lambda: step(value, query_rows, key_rows, None),
                 )
                 return jax.lax.switch(jnp.where(nothing, 0, jnp.where(everything, 2, 1)), branches), None

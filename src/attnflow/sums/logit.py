@@ -1,4 +1,4 @@
-"""Every attention logit of the literature is one quadratic form."""
+"""Every attention logit of the literature is one quadratic polynomial."""
 
 from typing import Any
 
@@ -11,15 +11,19 @@ from attnflow._linalg import is_psd
 
 
 class Logit(eqx.Module):
-    """`l(x, y) = <y, A x> - 1/2 <y, P y> - 1/2 <x, R x>` for a query x and a key y; P and R are symmetric, `None` is zero.
+    """`l(x, y) = <y, A x> - 1/2 <y, P y> - 1/2 <x, R x> + <p, y> + <r, x> + constant` for a query x and a key y.
 
-    Softmax and hardmax do not see R; Sinkhorn sees neither P nor R. `psd` is a static fact found at construction: A is symmetric
-    positive semidefinite, which lets Sinkhorn use its fast symmetric update.
+    P and R are symmetric; `None` is zero. The terms of degree one come from the biases of trained models. Softmax and hardmax do not see R,
+    r and the constant; Sinkhorn sees A only. `psd` is a static fact found at construction: A is symmetric positive semidefinite, which
+    lets Sinkhorn use its fast symmetric update.
     """
 
     A: Float[Array, "d d"]
     P: Float[Array, "d d"] | None = None
     R: Float[Array, "d d"] | None = None
+    p: Float[Array, " d"] | None = None
+    r: Float[Array, " d"] | None = None
+    constant: Float[Array, ""] | None = None
     psd: bool = eqx.field(static=True, default=False)
 
     @property
@@ -38,26 +42,54 @@ class Logit(eqx.Module):
         """q, b, a, k with `l(x_i, y_j) = <q_i, k_j> + b_j + a_i` and `k = y - c`.
 
         With x = c + u and y = c + k,
-        `q = A u + (A - P) c`, `b = -1/2 <k, P k>`, `a = <u, (A^T - R) c> + 1/2 <c, (2A - P - R) c> - 1/2 <u, R u>`.
+        `q = A u + (A - P) c + p`, `b = -1/2 <k, P k>`,
+        `a = <u, (A^T - R) c + r> + 1/2 <c, (2A - P - R) c> + <p + r, c> + constant - 1/2 <u, R u>`.
         For a squared distance with Q = K the terms in c vanish identically, so a cloud far from the origin loses no digits.
         """
         A, P, R = self.A, self.P, self.R
         u, k = x - c[None], y - c[None]
         from_key = A if P is None else A - P
         from_query = A.T if R is None else A.T - R
-        queries = u @ A.T + (from_key @ c)[None]
-        rest = u @ (from_query @ c) + 0.5 * jnp.vdot(c, (from_key + from_query.T) @ c)
+        shift, slope = from_key @ c, from_query @ c
+        level = 0.5 * jnp.vdot(c, shift + slope)
+        if self.p is not None:
+            shift, level = shift + self.p, level + jnp.vdot(self.p, c)
+        if self.r is not None:
+            slope, level = slope + self.r, level + jnp.vdot(self.r, c)
+        if self.constant is not None:
+            level = level + self.constant
+        rest = u @ slope + level
         if R is not None:
             rest = rest - 0.5 * jnp.sum((u @ R) * u, axis=1)
         bias = jnp.zeros(len(k), k.dtype) if P is None else -0.5 * jnp.sum((k @ P) * k, axis=1)
-        return queries, bias, rest, k
+        return u @ A.T + shift[None], bias, rest, k
+
+    def pulled_back(self, matrix: Float[Array, "d d"]) -> "Logit":
+        """The logit `(x, y) -> l(E x, E y)` for a matrix E: `E^T A E`, `E^T P E`, `E^T R E`, `E^T p`, `E^T r`."""
+        E = matrix
+        A = E.T @ self.A @ E
+        P, R = (None if form is None else E.T @ form @ E for form in (self.P, self.R))
+        p, r = (None if form is None else E.T @ form for form in (self.p, self.r))
+        return Logit((A + A.T) / 2 if self.psd else A, P, R, p, r, self.constant, self.psd)
 
 
-def dot_product(query: Any, key: Any, temperature: Any = 1.0) -> Logit:
-    """`<Q x, K y> / temperature`: `A = K^T Q / temperature`, `P = R = 0`. `query` and `key` are `[p, d]`."""
+def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = None, key_bias: Any = None) -> Logit:
+    """`<Q x + a, K y + b> / temperature`, with the biases a and b of trained models, zero if not given.
+
+    `A = K^T Q / temperature`, `p = K^T a / temperature`, `r = Q^T b / temperature`, the constant `<a, b> / temperature`, `P = R = 0`.
+
+    **Arguments:** `query` and `key` are `[p, d]`, `query_bias` and `key_bias` `[p]`.
+    """
     Q, K, T = _matrices(query, key, temperature)
+    a, b = _bias("query_bias", query_bias, Q), _bias("key_bias", key_bias, K)
     A = K.T @ Q / T
-    return Logit(A, psd=query is key or is_psd(A))
+    return Logit(
+        A,
+        p=None if a is None else K.T @ a / T,
+        r=None if b is None else Q.T @ b / T,
+        constant=None if a is None or b is None else jnp.vdot(a, b) / T,
+        psd=query is key or is_psd(A),
+    )
 
 
 def squared_distance(query: Any, key: Any, temperature: Any = 1.0) -> Logit:
@@ -73,3 +105,12 @@ def _matrices(query: Any, key: Any, temperature: Any) -> tuple[Array, Array, Arr
         raise ValueError(f"query and key must have the same shape [p, d], got {list(Q.shape)} and {list(K.shape)}")
     dtype = jnp.result_type(Q, K)
     return Q.astype(dtype), K.astype(dtype), T.astype(dtype)
+
+
+def _bias(name: str, value: Any, matrix: Array) -> Array | None:
+    if value is None:
+        return None
+    bias = floats(name, value, "p").astype(matrix.dtype)
+    if len(bias) != len(matrix):
+        raise ValueError(f"{name} must have one entry a row of query and key, {len(matrix)}, got {len(bias)}")
+    return bias

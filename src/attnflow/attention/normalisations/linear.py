@@ -24,17 +24,23 @@ class Linear(Normalisation):
         return jnp.where(jnp.isfinite(logits), logits, 0) * jnp.exp(atoms.log_weights)[None]
 
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
-        """`(S + m m^T) A x - 1/2 E[<y, P y> y]`; a term in R would be quadratic in x."""
+        """`(S + m m^T) (A x + p) + (<r, x> + constant) m - 1/2 E[<y, P y> y]`; a term in R would be quadratic in x."""
         if logit.R is not None:
             raise ValueError(
                 "Linear attention with a squared-distance logit is quadratic in x and does not keep a Gaussian Gaussian; use dot_product"
             )
         second = mu.cov + jnp.outer(mu.mean, mu.mean)
-        offset = jnp.zeros_like(mu.mean)
+        matrix, offset = second @ logit.A, jnp.zeros_like(mu.mean)
         if logit.P is not None:
             pull = logit.P @ mu.mean
             offset = -0.5 * (jnp.trace(logit.P @ mu.cov) + mu.mean @ pull) * mu.mean - mu.cov @ pull
-        return Affine(second @ logit.A, offset)
+        if logit.p is not None:
+            offset = offset + second @ logit.p
+        if logit.r is not None:
+            matrix = matrix + jnp.outer(mu.mean, logit.r)
+        if logit.constant is not None:
+            offset = offset + logit.constant * mu.mean
+        return Affine(matrix, offset)
 
 
 class LinearAverage(Average):
@@ -46,12 +52,22 @@ class LinearAverage(Average):
     tilt: Float[Array, " d"] | None
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        out = x @ (self.second @ self.logit.A).T
+        logit = self.logit
+        out = x @ (self.second @ logit.A).T
         if self.tilt is not None:
             out = out - 0.5 * self.tilt[None]
-        if self.logit.R is not None:
-            out = out - 0.5 * jnp.sum((x @ self.logit.R) * x, axis=1, keepdims=True) * self.first[None]
-        return out
+        if logit.p is not None:
+            out = out + (self.second @ logit.p)[None]
+        return out + self._alone(x)[:, None] * self.first[None]
+
+    def _alone(self, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+        """The terms of the logit without y: `<r, x> + constant - 1/2 <x, R x>`."""
+        logit, out = self.logit, jnp.zeros(len(x), x.dtype)
+        if logit.R is not None:
+            out = out - 0.5 * jnp.sum((x @ logit.R) * x, axis=1)
+        if logit.r is not None:
+            out = out + x @ logit.r
+        return out if logit.constant is None else out + logit.constant
 
 
 class MaskedLinearAverage(Average):

@@ -20,8 +20,8 @@ class Softmax(Normalisation):
         return jax.nn.softmax(logits, axis=1, where=jnp.isfinite(logits))
 
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
-        """`(I + S P)^-1 (m + S A x)`: the Gaussian tilted by the logit; S and A may be singular (arXiv:2501.18322)."""
-        matrix, offset = mu.cov @ logit.A, mu.mean
+        """`(I + S P)^-1 (m + S (A x + p))`: the Gaussian tilted by the logit; S and A may be singular (arXiv:2501.18322)."""
+        matrix, offset = mu.cov @ logit.A, mu.mean if logit.p is None else mu.mean + mu.cov @ logit.p
         if logit.P is None:
             return Affine(matrix, offset)
         both = jnp.linalg.solve(jnp.eye(mu.dim, dtype=mu.dtype) + mu.cov @ logit.P, jnp.concatenate([matrix, offset[:, None]], axis=1))

@@ -1,0 +1,182 @@
+"""The discrete stack: layers of maps, through the push-forward of the measure."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from attnflow._arrays import cast, known, positive
+from attnflow.attention.field import evaluate
+from attnflow.flow.path import Path, Status
+from attnflow.flow.progress import tracker
+from attnflow.flow.report import engine, worst
+from attnflow.flow.schedules import Scheduled
+from attnflow.measures import Affine, FlowingMeasure, Measure
+from attnflow.sums import Engine
+
+
+def layers(
+    fields: Any,
+    mu: Measure,
+    depth: Any,
+    step: Any = 1.0,
+    residual: bool = True,
+    norm: Any = None,
+    place: str = "post",
+    sums: Engine | None = None,
+    progress: bool = False,
+) -> Path:
+    """The measure after each of `depth` layers. In layer k = 0, ..., depth - 1, at time `t = k step`, every field f acts in turn:
+
+    - post: `x <- N(x + step f_mu(x))`, without residual `x <- N(f_mu(x))`;
+    - pre: `x <- x + step f_nu(N(x))`, without residual `x <- f_nu(N(x))`, where nu is mu pushed by the norm N.
+
+    With `step = T / depth` and no norm this is the Euler scheme of `solve` to time T, of first order; several fields are a splitting of
+    their sum. On the sphere every half layer ends on the sphere.
+
+    **Arguments:**
+
+    - `fields`: a field, or a list: `[attention, mlp]` are half layers that alternate, `[attention + mlp]` is one layer. For a matrix a
+      layer use `af.piecewise(step * np.arange(depth), laws)` or `af.resampled(draw, key, step, depth)`.
+    - `mu`: `Particles` on any space, or a `Gaussian` (affine velocities, no norm): `S <- (I + step M) S (I + step M)^T`.
+    - `residual`: `False` gives `x <- f_mu(x)`; step must be 1 then.
+    - `norm`: N, a map of rows of points such as `af.LayerNorm()`, or a list of one for each field; `None` is none. For a norm a layer use
+      `af.piecewise` here too.
+    - `place`: where the norm acts, "post" or "pre".
+    - `sums`: how kernel sums are evaluated; `None` chooses by size.
+    - `progress`: draw a progress bar.
+
+    All layers are one compiled program. A stack that leaves the finite numbers returns what it has before: `path.status` is a blow-up, at
+    the time of the last frame. Differentiable in the fields, the norms and the measure.
+    """
+    if not isinstance(mu, FlowingMeasure):
+        raise TypeError(f"layers move Particles or a Gaussian, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
+    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
+        raise ValueError(f"depth must be a whole number of layers, at least 1, got {depth!r}")
+    stack = _stack(fields, step, residual, norm, place, sums)
+    ts = (stack.step * jnp.arange(depth + 1)).astype(mu.dtype)
+    if known(stack, mu):
+        return _path(stack, mu, ts, *_run_known(stack, mu, ts, progress))
+    states, _ = _run(stack, mu, mu.state, jnp.arange(depth))
+    states = eqx.error_if(states, ~_finite(states), "layers left the finite numbers; outside jit and grad, path.status says when")
+    return Path(ts, _join([_lead(mu.state), states]), Status("reached", ts[-1]), {"solver": "layers"}, mu)
+
+
+class Stack(eqx.Module):
+    """What a layer does. Its numbers are arrays, so that changing their values does not compile again."""
+
+    fields: tuple[Any, ...]
+    norms: tuple[Any, ...]
+    step: Float[Array, ""]
+    sums: Engine | None
+    residual: bool = eqx.field(static=True)
+    pre: bool = eqx.field(static=True)
+
+    def layer(self, mu: FlowingMeasure, k: Int[Array, ""]) -> tuple[FlowingMeasure, dict[str, PyTree]]:
+        """The measure after layer k, and the convergence figures of its fields."""
+        t, reports = self.step * k, []
+        for field, norm in zip(self.fields, self.norms):
+            mu, report = self.half(mu, field, norm.make(t) if isinstance(norm, Scheduled) else norm, t)
+            reports.append(report)
+        if len(reports) == 1:
+            return mu, reports[0]
+        return mu, {f"part {i}": report for i, report in enumerate(reports) if report}
+
+    def half(self, mu: FlowingMeasure, field: Any, norm: Callable | None, t: Array) -> tuple[FlowingMeasure, dict[str, PyTree]]:
+        before, after = (norm, None) if self.pre else (None, norm)
+        seen = mu if before is None else mu.push(before)
+        velocity = field.at(seen, t, self.sums)
+        if not self.residual:
+            moved = seen.push(velocity)
+        elif before is None and isinstance(velocity, Affine):
+            moved = mu.push(velocity.step(self.step.astype(mu.dtype)))
+        else:
+            moved = mu.push(Residual(velocity, self.step.astype(mu.dtype), before, mu.space))
+        return moved if after is None else moved.push(after), getattr(velocity, "report", {})
+
+
+class Residual(eqx.Module):
+    """`x -> x + step f(N(x))`; what f sees lies on the space."""
+
+    velocity: Callable
+    step: Float[Array, ""]
+    norm: Callable | None
+    space: Any
+
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        seen = x if self.norm is None else self.space.nearest(self.norm(x))
+        return x + self.step * evaluate(self.velocity, seen, order)
+
+    @property
+    def needs_order(self) -> bool:
+        return getattr(self.velocity, "needs_order", False)
+
+
+@eqx.filter_jit
+def _run(stack: Stack, mu: FlowingMeasure, state: PyTree, numbers: Int[Array, " k"]) -> tuple[PyTree, PyTree]:
+    """The states after the layers with these numbers, and their figures, from `state`."""
+
+    def body(state: PyTree, k: Array) -> tuple[PyTree, tuple[PyTree, PyTree]]:
+        after, report = stack.layer(mu.with_state(state), k)
+        state = cast(mu.settle(after.state), mu.dtype)
+        return state, (state, report)
+
+    return jax.lax.scan(body, state, numbers)[1]
+
+
+def _run_known(stack: Stack, mu: FlowingMeasure, ts: Array, progress: bool) -> tuple[PyTree, PyTree]:
+    """All states from the first, and the figures, on the host: in one call, or layer by layer under a progress bar."""
+    states, reports, state, numbers = [_lead(mu.state)], [], mu.state, np.arange(len(ts) - 1)
+    with tracker(progress, 0.0, float(ts[-1]), "layers") as advance:
+        for some in numbers[:, None] if progress else numbers[None]:
+            after, report = _run(stack, mu, state, jnp.asarray(some))
+            state = jax.tree.map(lambda leaf: leaf[-1], after)
+            states.append(after)
+            reports.append(report)
+            advance(float(ts[some[-1] + 1]))
+    return jax.tree.map(np.asarray, (_join(states), _join(reports)))
+
+
+def _path(stack: Stack, mu: FlowingMeasure, ts: Array, states: PyTree, reports: PyTree) -> Path:
+    """The frames before the first that is not finite, and how the stack ended."""
+    finite = np.all([np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in jax.tree.leaves(states)], axis=0)
+    count = len(finite) if finite.all() else int(np.argmin(finite))
+    status = Status("reached" if count == len(ts) else "blow-up", float(ts[count - 1]))
+    figures = worst([jax.tree.map(lambda leaf, k=k: leaf[k], reports) for k in range(count - 1)])
+    stats = {"solver": "layers", "layers": count - 1} | engine(mu, stack.sums) | figures
+    return Path(ts[:count], jax.tree.map(lambda leaf: jnp.asarray(leaf[:count]), states), status, stats, mu)
+
+
+def _join(trees: list[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
+
+
+def _lead(state: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[None], state)
+
+
+def _finite(tree: PyTree) -> Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+
+
+def _stack(fields: Any, step: Any, residual: bool, norm: Any, place: str, sums: Engine | None) -> Stack:
+    """The arguments of `layers`, checked."""
+    parts = tuple(fields) if isinstance(fields, Sequence) else (fields,)
+    if not parts:
+        raise ValueError("layers need at least one field, got none")
+    for i, part in enumerate(parts):
+        if not hasattr(part, "at"):
+            raise TypeError(f"fields must have a method at(mu, t, sums), got {type(part).__name__} at [{i}]; laws and fields have one")
+    norms = tuple(norm) if isinstance(norm, Sequence) else (norm,) * len(parts)
+    if len(norms) != len(parts):
+        raise ValueError(f"norm must be one map or one a field, {len(parts)}, got {len(norms)}")
+    if place not in ("pre", "post"):
+        raise ValueError(f"place must be 'pre' or 'post', got {place!r}")
+    size = positive("step", step)
+    if not residual and known(size) and float(size) != 1:
+        raise ValueError(f"step must be 1 without the residual, where a layer is x <- f(x), got {float(size)}; scale the value instead")
+    return Stack(parts, norms, size, sums, residual, place == "pre")
