@@ -23,6 +23,8 @@ def test_softmax_covariance_in_closed_form(rng, d):
     path = af.solve(af.Attention(af.Logit(jnp.asarray(A)), np.eye(d)), g, t1=end, rtol=1e-11, atol=1e-12)
     exact = np.linalg.inv(np.linalg.inv(g.cov) - (A + A.T) * end)
     np.testing.assert_allclose(path.final.cov, exact, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(path.ts, np.linspace(0, end, 100), atol=1e-14)
+    np.testing.assert_array_equal(path[0].cov, g.cov)
     np.testing.assert_allclose(af.theory.softmax_covariance(g.cov, A, end), exact, rtol=1e-8, atol=1e-10)
 
 

@@ -169,13 +169,17 @@ def _frames(problem: Problem, block: Block, span: Times, carry: Carry, saved: An
     """The frames of a segment: the start of the run, those saved on the way, and where it stopped if that was before its end."""
     parts = [jax.tree.map(lambda leaf: np.asarray(leaf)[: block.count], Frames(outcome.ts, *saved))]
     stops_between = not outcome.reached and outcome.finite and carry.t > max([span.t0, *parts[0].ts[np.isfinite(parts[0].ts)]])
-    for t, state, wanted in ((span.t0, problem.measure.state, first and span.first), (carry.t, carry.state, stops_between)):
-        if wanted:
-            # Both states are on their space already: they are kept as they are.
-            one = Frames(t, state if problem.keep_states else None, frame(problem, state)[1])
-            one = jax.tree.map(lambda leaf: np.asarray(leaf)[None], one)
-            parts = [one, *parts] if state is problem.measure.state else [*parts, one]
+    if first and span.first:
+        parts = [_one(problem, span.t0, problem.measure.state), *parts]
+    if stops_between:
+        parts = [*parts, _one(problem, carry.t, carry.state)]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+def _one(problem: Problem, t: Any, state: Any) -> Frames:
+    """A single frame, of a state that is on its space already and is kept as it is."""
+    one = Frames(t, state if problem.keep_states else None, frame(problem, state)[1])
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], one)
 
 
 def _verdict(problem: Problem, span: Times, carry: Carry, last: dict[str, Any], ts: np.ndarray) -> Status:
