@@ -1,6 +1,5 @@
 """What flows: probability measures in several pictures, each with its own evolving state."""
 
-from attnflow.measures import matrices as matrices
 from attnflow.measures import samplers as samplers
 from attnflow.measures.affine import Affine as Affine
 from attnflow.measures.base import FlowingMeasure as FlowingMeasure

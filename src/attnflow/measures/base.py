@@ -6,6 +6,7 @@ from typing import Any
 
 import diffrax
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
@@ -29,9 +30,9 @@ class Measure(eqx.Module):
         """`integral of f`, for a function of rows of points: `f(points)[i]` belongs to `points[i]`."""
 
     @property
+    @abc.abstractmethod
     def dim(self) -> int:
         """The dimension d of the ambient space."""
-        return self.mean.shape[0]
 
 
 class FlowingMeasure(Measure):
@@ -76,7 +77,7 @@ class FlowingMeasure(Measure):
     @property
     def dtype(self) -> jnp.dtype:
         """The precision of the state."""
-        return self.mean.dtype
+        return jax.tree.leaves(self.state)[0].dtype
 
     def default_solver(self) -> diffrax.AbstractSolver:
         """The stepper used when `solve` is not given one."""

@@ -37,6 +37,10 @@ class Gaussian(FlowingMeasure):
         dtype = jnp.result_type(mean, cov)
         self.mean, self.cov, self.space = mean.astype(dtype), cov.astype(dtype), Euclidean()
 
+    @property
+    def dim(self) -> int:
+        return self.mean.shape[0]
+
     @classmethod
     def matching(cls, mu: Measure) -> "Gaussian":
         """The Gaussian with the mean and covariance of another measure."""

@@ -49,6 +49,10 @@ class GaussianMixture(Measure):
         self.means, self.covs = means.astype(dtype), covs.astype(dtype)
 
     @property
+    def dim(self) -> int:
+        return self.means.shape[1]
+
+    @property
     def mean(self) -> Float[Array, " d"]:
         return self.weights @ self.means
 

@@ -47,6 +47,10 @@ class Particles(FlowingMeasure):
         return jnp.where(massive, jnp.log(jnp.where(massive, self.weights, 1)), -jnp.inf)
 
     @property
+    def dim(self) -> int:
+        return self.points.shape[1]
+
+    @property
     def sequence(self) -> Float[Array, " n"]:
         """The order of the tokens: the given one, or row by row from 0 to 1."""
         return jnp.linspace(0, 1, len(self.points), dtype=self.points.dtype) if self.order is None else self.order

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attnflow.flow import Path
+from attnflow.flow.path import Path
 from attnflow.measures import Particles
 from attnflow.plot.look import look, new_figure
 from attnflow.plot.tokens import tokens
