@@ -32,5 +32,5 @@ def test_public_names_have_docstrings():
     import attnflow as af
 
     ours = {name: getattr(af, name) for name in dir(af) if not name.startswith("_")}
-    bare = [n for n, it in ours.items() if getattr(it, "__module__", it.__name__).startswith("attnflow") and not it.__doc__]
+    bare = [n for n, it in ours.items() if getattr(it, "__module__", getattr(it, "__name__", "")).startswith("attnflow") and not it.__doc__]
     assert not bare
