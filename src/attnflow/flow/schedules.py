@@ -56,7 +56,7 @@ def piecewise(times: Any, fields: Sequence[Any]) -> Scheduled:
 def resampled(draw: Callable[[PRNGKeyArray], Any], key: PRNGKeyArray, width: Any = 1.0, layers: int = 1) -> Scheduled:
     """Fresh random weights a layer: the field `draw(key_k)` on `[k width, (k+1) width)`, for `layers` layers (the last one for ever).
 
-    `draw` makes a field from a key, such as `lambda key: af.Attention(af.dot_product(*af.matrices.gaussian(key, 2, d)), V)`.
+    `draw` makes a field from a key, such as `lambda key: af.Attention(af.dot_product(*af.matrices.gaussian(d, key=key, count=2)), V)`.
     """
     if layers < 1:
         raise ValueError(f"layers must be at least 1, got {layers}")
