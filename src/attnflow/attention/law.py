@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, PyTree
 from attnflow._arrays import cast, floats, square
 from attnflow._linalg import is_psd
 from attnflow.attention.field import Field
-from attnflow.attention.normalisations import Normalisation, Sinkhorn, Softmax
-from attnflow.attention.normalisations.base import Average
+from attnflow.attention.normalisations.base import Average, Normalisation
+from attnflow.attention.normalisations.softmax import Softmax
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Particles
 from attnflow.sums import ALiBi, Atoms, Causal, Engine, Explicit, Logit, Mask, Window
 
@@ -50,11 +50,8 @@ class Attention(Law):
         self.value = square("value", value)
         self.normalize = Softmax() if normalize is None else normalize
         self.mask = mask
-        if mask is not None and isinstance(self.normalize, Sinkhorn):
-            raise ValueError(
-                "Sinkhorn takes no mask: the first token sees itself only, so its column is full, the second sees itself only, and so on: "
-                "the one doubly stochastic causal matrix is the identity; use Softmax, Unnormalized, Hardmax, Sigmoid or Linear instead"
-            )
+        if mask is not None:
+            self.normalize.check_maskable()
         if len(self.value) != logit.dim:
             raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {list(self.value.shape)}")
 

@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import known
-from attnflow.attention import Attention, Field, MultiHead
-from attnflow.attention.field import evaluate
+from attnflow.attention.field import Field, evaluate
+from attnflow.attention.heads import MultiHead
+from attnflow.attention.law import Attention
 from attnflow.measures import Affine, FlowingMeasure
 from attnflow.spaces import Euclidean
 from attnflow.sums import Engine

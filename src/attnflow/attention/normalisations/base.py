@@ -39,3 +39,6 @@ class Normalisation(eqx.Module):
             f"{type(self).__name__} attention does not keep a Gaussian Gaussian; "
             "draw tokens with mu.sample(n, key=key), or use Softmax, Sinkhorn or Linear"
         )
+
+    def check_maskable(self) -> None:
+        """Raise if no kernel of this kind lives on a mask."""

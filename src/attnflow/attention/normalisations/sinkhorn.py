@@ -71,6 +71,12 @@ class Sinkhorn(Normalisation):
         matrix = root @ w @ root @ logit.A
         return Affine(matrix, mu.mean - matrix @ mu.mean)
 
+    def check_maskable(self) -> None:
+        raise ValueError(
+            "Sinkhorn takes no mask: the first token sees itself only, so its column is full, the second sees itself only, and so on: "
+            "the one doubly stochastic causal matrix is the identity; use Softmax, Unnormalized, Hardmax, Sigmoid or Linear instead"
+        )
+
     def _tolerance(self, dtype: Any) -> Array:
         if self.tolerance is None:
             return jnp.asarray(1e-10 if dtype == jnp.float64 else 1e-5, dtype)
