@@ -19,10 +19,11 @@ import sys, time, jax, numpy as np
 jax.config.update("jax_enable_x64", True)
 import attnflow as af, diffrax
 mu = af.samplers.sphere(300, 3, key=jax.random.key(3))
-slow = af.OnHost(lambda mu: time.sleep(float(sys.argv[2])) or 0.0)
+slow = af.OnHost(lambda mu: time.sleep(float(sys.argv[2])) or mu.mean)
 path = af.solve(af.simple_attention(4.0, 3), mu, t1=4.0, save_at=37, solver=diffrax.Heun(), rtol=1e-5, atol=1e-6, out=sys.argv[1],
                 observe={"energy": lambda mu: af.energy(mu, 4.0), "slow": slow})
-np.savez(sys.argv[1] + ".npz", states=path.states, ts=path.ts, energy=path.observed["energy"].values)
+np.savez(sys.argv[1] + ".npz", states=path.states, ts=path.ts, energy=path.observed["energy"].values,
+         host=path.observed["slow"].values, ends=path.observed["slow"].ts)
 """
 
 
@@ -59,7 +60,7 @@ def test_killed_at_random_moments_and_bitwise_the_same(tmp_path, kills):
     assert seen == sorted(seen)
     assert any(0 < length < 37 for length in seen)
     whole, cut = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "cut.npz")
-    for name in ("ts", "states", "energy"):
+    for name in ("ts", "states", "energy", "host", "ends"):
         np.testing.assert_array_equal(whole[name], cut[name])
 
 
@@ -85,6 +86,20 @@ def test_a_path_on_disk_is_the_path(tmp_path):
     np.testing.assert_array_equal(small(tmp_path / "run", observe={"energy": lambda mu: af.energy(mu, 2.0)}).states, path.states)
 
 
+def test_host_observables_are_on_disk_too(tmp_path):
+    observe = {"spread": af.OnHost(lambda mu: np.asarray(mu.cov)), "energy": lambda mu: af.energy(mu, 2.0)}
+    path = small(tmp_path / "run", observe=observe)
+    path.save(tmp_path / "copy")
+    assert path.observed["spread"].values.shape[1:] == (3, 3)
+    np.testing.assert_allclose(path.observed["spread"].values[-1], path.final.cov, atol=1e-15)
+    for folder in ("run", "copy"):
+        loaded = af.load_path(tmp_path / folder)
+        assert set(loaded.observed) == {"spread", "energy"}
+        for name in observe:
+            np.testing.assert_array_equal(loaded.observed[name].values, path.observed[name].values)
+            np.testing.assert_array_equal(loaded.observed[name].ts, path.observed[name].ts)
+
+
 def test_saved_paths_come_back(tmp_path):
     gaussian = af.solve(af.simple_attention(-1.0, 2), af.Gaussian([1.0, 0.0], np.eye(2)), t1=1.0, save_at=5)
     for name, path in (("tokens", small()), ("gaussian", gaussian)):
@@ -108,12 +123,16 @@ def test_an_early_end_is_on_disk_too(tmp_path):
 
 def test_without_positions_the_observables_and_the_end_remain(tmp_path):
     kept = small(observe={"energy": lambda mu: af.energy(mu, 2.0)})
-    path = small(tmp_path / "run", observe={"energy": lambda mu: af.energy(mu, 2.0)}, keep_states=False)
+    path = small(
+        tmp_path / "run", observe={"energy": lambda mu: af.energy(mu, 2.0), "mean": af.OnHost(lambda mu: mu.mean)}, keep_states=False
+    )
     assert len(path) == 1
-    for one in (path, af.load_path(tmp_path / "run")):
+    path.save(tmp_path / "copy")
+    for one in (path, af.load_path(tmp_path / "run"), af.load_path(tmp_path / "copy")):
         np.testing.assert_allclose(one.final.points, kept.final.points, atol=1e-15)
         np.testing.assert_array_equal(one.observed["energy"].values, kept.observed["energy"].values)
         np.testing.assert_array_equal(one.observed["energy"].ts, kept.ts)
+        np.testing.assert_array_equal(one.observed["mean"].values[-1], path.final.mean)
 
 
 def test_another_run_is_refused_and_left_alone(tmp_path):
@@ -147,5 +166,5 @@ def test_foreign_and_damaged_folders_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"attnflow.json' is damaged"):
         af.load_path(tmp_path / "run")
     (tmp_path / "run" / "attnflow.json").write_text(json.dumps({"format": 99}))
-    with pytest.raises(ValueError, match="has format 99, this attnflow reads format 1"):
+    with pytest.raises(ValueError, match="has format 99, this attnflow reads format 2"):
         af.load_path(tmp_path / "run")

@@ -10,10 +10,11 @@ from attnflow.measures import FlowingMeasure
 
 
 class Observed(NamedTuple):
-    """The values of an observable, `values[i]` at `ts[i]`."""
+    """The values of an observable, `values[i]` at `ts[i]`: the times of the frames, or `on_host` those of the ends of segments."""
 
     ts: Any
     values: PyTree
+    on_host: bool = False
 
 
 class OnHost:
@@ -35,4 +36,4 @@ def split(observe: Any) -> tuple[dict[str, Callable], dict[str, Callable]]:
 
 def series(ts: list, values: list) -> Observed:
     """Numbers gathered on the host, stacked."""
-    return Observed(np.asarray(ts), np.stack([np.asarray(v) for v in values]) if values else np.zeros(0))
+    return Observed(np.asarray(ts), np.stack([np.asarray(v) for v in values]) if values else np.zeros(0), on_host=True)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from attnflow.flow.observe import Observed
+from attnflow.flow.observe import Observed, series
 from attnflow.flow.path import Path, Status
 from attnflow.flow.store import Store, fingerprint, provenance
 from attnflow.measures import FlowingMeasure, Gaussian, Particles
@@ -27,27 +27,37 @@ class Frames(NamedTuple):
     observed: dict[str, Any]
 
 
+class End(NamedTuple):
+    """Where a segment ended, and what the host observables were there."""
+
+    t: float
+    values: dict[str, Any]
+
+
 class Record:
-    """The blocks of a run in order, each some frames and the figures of its segment."""
+    """The blocks of a run in order, each some frames, the figures of its segment and its end."""
 
     def __init__(self, measure: FlowingMeasure, store: Store | None = None):
         self.measure, self.store = measure, store
         self.blocks: list[Frames] = []
         self.figures: list[dict[str, Any]] = []
+        self.ends: list[End] = []
         if store is not None:
             for data in store.blocks():
                 self.blocks.append(_frames(data, measure))
                 self.figures.append(json.loads(data.attrs["figures"]))
+                self.ends += _ends(data)
 
-    def add(self, frames: Frames, figures: dict[str, Any], t: Any, state: PyTree, carry: PyTree) -> None:
-        """One more block, which ended at t in `state`; on disk it is complete when this returns."""
+    def add(self, frames: Frames, figures: dict[str, Any], end: End, state: PyTree, carry: PyTree) -> None:
+        """One more block, which ended in `state`; on disk it is complete when this returns."""
         self.blocks.append(frames)
         self.figures.append(figures)
+        self.ends.append(end)
         if self.store is not None:
             if frames.states is None:
-                last = Frames(np.asarray(t)[None], jax.tree.map(lambda leaf: np.asarray(leaf)[None], state), {})
-                self.store.replace_last(dataset(self.measure, last, {}))
-            self.store.append(len(self.blocks) - 1, dataset(self.measure, frames, {"figures": json.dumps(figures)}), carry)
+                last = Frames(np.asarray([end.t]), jax.tree.map(lambda leaf: np.asarray(leaf)[None], state), {})
+                self.store.replace_last(dataset(self.measure, last, [], {}))
+            self.store.append(len(self.blocks) - 1, dataset(self.measure, frames, [end], {"figures": json.dumps(figures)}), carry)
 
     @property
     def ended(self) -> bool:
@@ -63,6 +73,11 @@ class Record:
             keep &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
         return jax.tree.map(lambda leaf: leaf[keep], frames)
 
+    def on_host(self) -> dict[str, Observed]:
+        """The host observables at the ends of the segments."""
+        names = self.ends[0].values if self.ends else {}
+        return {name: series([end.t for end in self.ends], [end.values[name] for end in self.ends]) for name in names}
+
 
 def figures_of(outcome: Any) -> dict[str, Any]:
     """The figures of a segment as plain numbers."""
@@ -70,23 +85,35 @@ def figures_of(outcome: Any) -> dict[str, Any]:
     return plain | {"report": jax.tree.map(lambda leaf: np.asarray(leaf).item(), outcome.report)}
 
 
-def path_of(frames: Frames, state: PyTree, t: Any, status: Status, stats: dict[str, Any], measure: FlowingMeasure) -> Path:
+def path_of(
+    frames: Frames,
+    on_host: dict[str, Observed],
+    state: PyTree,
+    t: Any,
+    status: Status,
+    stats: dict[str, Any],
+    measure: FlowingMeasure,
+) -> Path:
     """The path; if positions were not kept, its one frame is the last state."""
-    observed = {name: Observed(frames.ts, values) for name, values in frames.observed.items()}
+    observed = {name: Observed(frames.ts, values) for name, values in frames.observed.items()} | on_host
     if frames.states is None:
         return Path(jnp.asarray(t)[None], jax.tree.map(lambda leaf: leaf[None], state), status, stats, measure, observed)
     return Path(jnp.asarray(frames.ts), jax.tree.map(jnp.asarray, frames.states), status, stats, measure, observed)
 
 
-def dataset(measure: FlowingMeasure, frames: Frames, attributes: dict[str, Any]) -> Any:
-    """Frames as an xarray dataset."""
+def dataset(measure: FlowingMeasure, frames: Frames, ends: list[End], attributes: dict[str, Any]) -> Any:
+    """Frames, and the host observables at the ends of segments, as an xarray dataset."""
     import xarray
 
     variables = {} if frames.states is None else {k: (a, np.asarray(v)) for k, (a, v) in measure.frame(frames.states).items()}
     for name, values in frames.observed.items():
         variables[f"observed.{name}"] = (("time", *(f"{name}.{i}" for i in range(1, values.ndim))), np.asarray(values))
+    for name in ends[0].values if ends else ():
+        values = np.stack([np.asarray(end.values[name]) for end in ends])
+        variables[f"host.{name}"] = (("end", *(f"{name}.{i}" for i in range(1, values.ndim))), values)
     about = {"picture": type(measure).__name__, "space": type(measure.space).__name__}
-    return xarray.Dataset(variables, coords={"time": np.asarray(frames.ts)}, attrs=about | attributes)
+    coords = {"time": np.asarray(frames.ts), "end": np.asarray([end.t for end in ends])}
+    return xarray.Dataset(variables, coords=coords, attrs=about | attributes)
 
 
 def _frames(data: Any, measure: FlowingMeasure) -> Frames:
@@ -96,6 +123,12 @@ def _frames(data: Any, measure: FlowingMeasure) -> Frames:
     states = jax.tree.unflatten(jax.tree.structure(measure.state), leaves) if leaves else None
     observed = {str(n).removeprefix("observed."): data[n].values for n in data.data_vars if str(n).startswith("observed.")}
     return Frames(data["time"].values, states, observed)
+
+
+def _ends(data: Any) -> list[End]:
+    """The ends of segments in a dataset."""
+    values = {str(n).removeprefix("host."): data[n].values for n in data.data_vars if str(n).startswith("host.")}
+    return [End(float(t), {name: found[i] for name, found in values.items()}) for i, t in enumerate(data["end"].values)]
 
 
 def load_path(folder: Any) -> Path:
@@ -109,6 +142,7 @@ def load_path(folder: Any) -> Path:
     measure = _measure(datasets[0] if last is None else last)
     record = Record(measure)
     record.blocks = [_frames(data, measure) for data in datasets]
+    record.ends = [end for data in datasets for end in _ends(data)]
     frames = record.gather()
     if last is not None:
         final = _frames(last, measure)
@@ -117,18 +151,28 @@ def load_path(folder: Any) -> Path:
         t, state = frames.ts[-1], None
     status = Status("interrupted", float(t)) if ended is None else Status(ended["kind"], ended["time"])
     stats = {} if ended is None else ended["stats"]
-    return path_of(frames, state, t, status, stats | {"provenance": header["provenance"]}, measure)
+    return path_of(frames, record.on_host(), state, t, status, stats | {"provenance": header["provenance"]}, measure)
 
 
 def save_path(path: Path, folder: Any) -> None:
-    """Write a path as one block. Observables at other times than the frames (host ones) are not written."""
-    ts = np.asarray(path.ts)
-    observed = {name: np.asarray(o.values) for name, o in path.observed.items() if np.array_equal(o.ts, ts)}
-    frames = Frames(ts, jax.tree.map(np.asarray, path.states), observed)
+    """Write a path as one block."""
+    compiled = {name: o for name, o in path.observed.items() if not o.on_host}
+    host = {name: o for name, o in path.observed.items() if o.on_host}
+    ends = [
+        End(float(t), {name: np.asarray(o.values)[i] for name, o in host.items()})
+        for i, t in enumerate(next(iter(host.values())).ts if host else [])
+    ]
+    last = Frames(np.asarray(path.ts), jax.tree.map(np.asarray, path.states), {})
+    frames = last._replace(observed={name: np.asarray(o.values) for name, o in compiled.items()})
+    kept = all(len(o.ts) == len(path.ts) for o in compiled.values())
+    if not kept:
+        frames = frames._replace(ts=np.asarray(next(iter(compiled.values())).ts), states=None)
     stats = dict(path.stats)
     about = stats.pop("provenance", provenance(measure=path.measure))
     store = Store.open(folder, fingerprint((frames, path.measure)), about)
-    store.append(0, dataset(path.measure, frames, {"figures": "{}"}), None)
+    if not kept:
+        store.replace_last(dataset(path.measure, last, [], {}))
+    store.append(0, dataset(path.measure, frames, ends, {"figures": "{}"}), None)
     store.finish({"kind": path.status.kind, "time": float(path.status.time), "stats": stats})
 
 

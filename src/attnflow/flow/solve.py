@@ -5,7 +5,6 @@ segment boundary is only a place where a step ends. Segments are fixed by the ar
 numbers. Inside `jit` and `grad` there is one segment and no host decision: the run must reach t1, or it raises.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnflow._arrays import known, positive
-from attnflow.flow.observe import series, split
+from attnflow.flow.observe import split
 from attnflow.flow.path import Path, Status
 from attnflow.flow.progress import tracker
-from attnflow.flow.record import Frames, Record, figures_of, load_path, path_of
+from attnflow.flow.record import End, Frames, Record, figures_of, load_path, path_of
 from attnflow.flow.report import engine, worst
 from attnflow.flow.segment import Carry, Outcome, Problem, frame, relative_speed, segment, start
 from attnflow.flow.stepping import Settled, controller
@@ -64,7 +63,7 @@ def solve(
       of at most 4096 steps.
     - `until`: stop early when `until(mu, rate, t)` holds after a step, such as `af.Steady()` or `af.Consensus()`.
     - `observe`: functions of the measure by name, compiled and evaluated at every frame; `af.OnHost(f)` is called at the end of every
-      segment instead. `path.observed[name]` has their `ts` and `values`.
+      segment instead, and gives numbers or arrays of one shape. `path.observed[name]` has their `ts` and `values`.
     - `keep_states`: whether to keep every frame; if not, only the observables and the last state are kept.
     - `sums`: how kernel sums are evaluated, such as `af.Streamed()`; `None` chooses by size.
     - `out`: a folder that the frames are written to while the run goes on. The same call goes on with a run that was cut off, to bitwise
@@ -99,23 +98,19 @@ def solve(
     if store is not None and record.blocks:
         carry = store.carry(carry)
     segments = blocks(span, sum(leaf.size for leaf in jax.tree.leaves(mu.state)), None if step is None else float(step))
-    host: dict[str, tuple[list, list]] = {name: ([], []) for name in on_host}
     with tracker(progress, float(span.t0), float(span.t1)) as advance:
         while len(record.blocks) < len(segments) and not record.ended:
             block = segments[len(record.blocks)]
             carry, saved, outcome = segment(problem, carry, jnp.asarray(block.ts), jnp.asarray(block.end, mu.dtype), max_steps)
             frames = _frames(problem, block, span, carry, saved, outcome, first=not record.blocks)
-            record.add(frames, figures_of(outcome), carry.t, carry.state, carry)
-            for name, function in on_host.items():
-                host[name][0].append(float(carry.t))
-                host[name][1].append(function(mu.with_state(carry.state)))
+            end = End(float(carry.t), {name: function(mu.with_state(carry.state)) for name, function in on_host.items()})
+            record.add(frames, figures_of(outcome), end, carry.state, carry)
             advance(float(carry.t))
     frames, last = record.gather(), record.figures[-1]
     status, stats = _verdict(problem, span, carry, last, frames.ts), _stats(problem, record.figures)
     if store is not None:
         store.finish({"kind": status.kind, "time": status.time, "stats": stats})
-    path = path_of(frames, carry.state, carry.t, status, stats, mu)
-    return dataclasses.replace(path, observed=path.observed | {name: series(*found) for name, found in host.items()})
+    return path_of(frames, record.on_host(), carry.state, carry.t, status, stats, mu)
 
 
 def _problem(field, mu, span: Times, rtol, atol, solver, step, sums, observe, until, keep_states) -> Problem:
@@ -162,7 +157,7 @@ def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -
         first = jax.tree.map(lambda leaf: leaf[None], Frames(span.t0, *problem.frame(problem.measure.state)))
         frames = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, frames)
     stats = {"solver": type(problem.solver.solver).__name__}
-    return path_of(frames, after.state, span.t1, Status("reached", span.t1), stats, problem.measure)
+    return path_of(frames, {}, after.state, span.t1, Status("reached", span.t1), stats, problem.measure)
 
 
 def _frames(problem: Problem, block: Block, span: Times, carry: Carry, saved: Any, outcome: Outcome, first: bool) -> Frames:

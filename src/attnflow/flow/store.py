@@ -1,7 +1,7 @@
 """A run on disk: a folder that is readable at every moment, and from which an interrupted run goes on.
 
     attnflow.json        the format, the fingerprint of the run, its provenance; written first
-    blocks/000000.zarr   the frames of a segment, an xarray dataset; complete as soon as it has its name
+    blocks/000000.zarr   the frames of a segment and its host observables, an xarray dataset; complete as soon as it has its name
     carry-000000.npz     what the next segment starts from; written after the block, then the one before is deleted
     status.json          how the run ended, and the solver's figures; written last
 
@@ -25,7 +25,7 @@ from jaxtyping import PyTree
 
 from attnflow._version import __version__
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Store:
