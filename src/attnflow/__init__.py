@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from attnflow.flow.observe import OnHost as OnHost
     from attnflow.flow.path import Path as Path
     from attnflow.flow.path import Status as Status
+    from attnflow.flow.plan import plan as plan
     from attnflow.flow.record import load_path as load_path
     from attnflow.flow.schedules import Scheduled as Scheduled
     from attnflow.flow.schedules import piecewise as piecewise
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from attnflow.sums import Dense as Dense
     from attnflow.sums import Explicit as Explicit
     from attnflow.sums import Logit as Logit
+    from attnflow.sums import Spectral as Spectral
     from attnflow.sums import Streamed as Streamed
     from attnflow.sums import Window as Window
     from attnflow.sums import dot_product as dot_product
@@ -63,7 +65,7 @@ _MODULES = {"matrices": "measures.matrices", "plot": "plot", "samplers": "measur
 _NAMES = {
     "spaces": ("Euclidean", "Sphere"),
     "measures": ("Affine", "Gaussian", "GaussianMixture", "Particles"),
-    "sums": ("ALiBi", "Causal", "Dense", "Explicit", "Logit", "Streamed", "Window", "dot_product", "squared_distance"),
+    "sums": ("ALiBi", "Causal", "Dense", "Explicit", "Logit", "Spectral", "Streamed", "Window", "dot_product", "squared_distance"),
     "attention.law": ("Attention", "simple_attention"),
     "attention.field": ("Field",),
     "attention.heads": ("MultiHead",),
@@ -81,6 +83,7 @@ _NAMES = {
     "flow.norms": ("LayerNorm", "RMSNorm"),
     "flow.observe": ("Observed", "OnHost"),
     "flow.path": ("Path", "Status"),
+    "flow.plan": ("plan",),
     "flow.record": ("load_path",),
     "flow.schedules": ("Scheduled", "piecewise", "resampled"),
     "flow.solve": ("solve",),

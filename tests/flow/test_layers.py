@@ -267,7 +267,7 @@ def test_stats_have_the_worst_figures_of_the_way(rng):
     sinkhorn = af.simple_attention(1.0, 3, af.Sinkhorn())
     path = af.layers(sinkhorn, mu, 3, 0.3, sums=af.Streamed(4, 4))
     assert path.stats["solver"] == "layers"
-    assert path.stats["sums"] == repr(af.Streamed(4, 4))
+    assert path.stats["engine"] == repr(af.Streamed(4, 4))
     each = [sinkhorn.at(frame).report["sinkhorn"] for frame in list(path)[:3]]
     assert path.stats["sinkhorn"]["converged"] is True
     assert path.stats["sinkhorn"]["iterations"] == max(int(r["iterations"]) for r in each)

@@ -195,7 +195,7 @@ def test_streamed_and_dense_runs_agree(key):
     mu = af.samplers.sphere(50, 3, key=key)
     dense, streamed = (af.solve(af.simple_attention(3.0, 3), mu, t1=2.0, save_at=2, sums=s) for s in (af.Dense(), af.Streamed(16, 8)))
     np.testing.assert_allclose(dense.final.points, streamed.final.points, atol=1e-9)
-    assert "Streamed" in streamed.stats["sums"]
+    assert "Streamed" in streamed.stats["engine"]
 
 
 def test_single_precision_stays_single(key):

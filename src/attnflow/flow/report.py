@@ -8,15 +8,19 @@ import numpy as np
 from jaxtyping import PyTree
 
 from attnflow.measures import FlowingMeasure, Particles
-from attnflow.sums import Engine, choose
+from attnflow.sums import Engine, Transform, choose
 
 
 def engine(mu: FlowingMeasure, sums: Engine | None) -> dict[str, str]:
     """The engine that the kernel sums of `mu` run on; nothing for pictures that have no sums."""
     if not isinstance(mu, Particles):
         return {}
+    if isinstance(sums, Transform):
+        series = "circle" if sums.circle else "Gaussian"
+        exact = f", {sums.exact} rows exactly" if sums.exact else ""
+        return {"engine": f"spectral ({series}, {' x '.join(map(str, sums.modes))} modes, tolerance {sums.tolerance:.0e}{exact})"}
     n = len(mu.points)
-    return {"sums": repr(choose(n, n, sums))}
+    return {"engine": repr(choose(n, n, sums))}
 
 
 def worst(reports: list[PyTree]) -> dict[str, Any]:

@@ -28,8 +28,8 @@ class Problem(eqx.Module):
     keep_states: bool = eqx.field(static=True)
 
     def rate(self, t: Array, state: PyTree, args: Any = None) -> PyTree:
-        """d(state)/dt."""
-        mu = self.measure.with_state(state)
+        """d(state)/dt. A stage of a step may lie a little off the space: the velocity is that at the point it belongs to."""
+        mu = self.measure.with_state(self.measure.settle(state))
         return mu.rate(self.field.at(mu, t, self.sums))
 
     def frame(self, state: PyTree) -> tuple[PyTree, dict[str, Array]]:

@@ -17,10 +17,11 @@ import numpy as np
 from attnflow._arrays import known, positive
 from attnflow.flow.observe import split
 from attnflow.flow.path import Path, Status
+from attnflow.flow.plan import at_state, outgrown, planned, with_sums
 from attnflow.flow.progress import tracker
 from attnflow.flow.record import End, Frames, Record, figures_of, load_path, path_of
 from attnflow.flow.report import engine, worst
-from attnflow.flow.segment import Carry, Outcome, Problem, frame, relative_speed, segment, start
+from attnflow.flow.segment import Carry, Problem, frame, relative_speed, segment, start
 from attnflow.flow.stepping import Settled, controller
 from attnflow.flow.store import Store, fingerprint, provenance
 from attnflow.flow.times import Block, Times, blocks, times
@@ -82,6 +83,8 @@ def solve(
     span = times(t0, t1, save_at, mu.dtype)
     compiled, on_host = split(observe)
     problem = _problem(field, mu, span, rtol, atol, solver, step, sums, compiled, until, keep_states)
+    if known(problem, span):
+        problem = planned(problem, mu.state, span.t0, sums)
     carry, rate = start(problem, span.t0)
     if not known(problem, carry, span):
         if on_host or until is not None or out is not None:
@@ -91,20 +94,20 @@ def solve(
         raise ValueError(
             f"the velocity at t0 must be finite, got {float(rate)}; an unnormalised law with large logits needs Unnormalized(log_scale=...)"
         )
-    store = None if out is None else _store(out, problem, span, max_steps)
+    store = None if out is None else _store(out, with_sums(problem, sums), span, max_steps)
     if store is not None and store.status() is not None:
         return load_path(out)
     record = Record(mu, store)
     if store is not None and record.blocks:
         carry = store.carry(carry)
+        problem = planned(problem, carry.state, carry.t, sums)
     segments = blocks(span, sum(leaf.size for leaf in jax.tree.leaves(mu.state)), None if step is None else float(step))
     with tracker(progress, float(span.t0), float(span.t1)) as advance:
         while len(record.blocks) < len(segments) and not record.ended:
             block = segments[len(record.blocks)]
-            carry, saved, outcome = segment(problem, carry, jnp.asarray(block.ts), jnp.asarray(block.end, mu.dtype), max_steps)
-            frames = _frames(problem, block, span, carry, saved, outcome, first=not record.blocks)
+            problem, carry, frames, figures = _stretch(problem, carry, block, span, max_steps, sums, first=not record.blocks)
             end = End(float(carry.t), {name: function(mu.with_state(carry.state)) for name, function in on_host.items()})
-            record.add(frames, figures_of(outcome), end, carry.state, carry)
+            record.add(frames, figures, end, carry.state, carry)
             advance(float(carry.t))
     frames, last = record.gather(), record.figures[-1]
     status, stats = _verdict(problem, span, carry, last, frames.ts), _stats(problem, record.figures)
@@ -160,15 +163,29 @@ def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -
     return path_of(frames, {}, after.state, span.t1, Status("reached", span.t1), stats, problem.measure)
 
 
-def _frames(problem: Problem, block: Block, span: Times, carry: Carry, saved: Any, outcome: Outcome, first: bool) -> Frames:
-    """The frames of a segment: the start of the run, those saved on the way, and where it stopped if that was before its end."""
-    parts = [jax.tree.map(lambda leaf: np.asarray(leaf)[: block.count], Frames(outcome.ts, *saved))]
-    stops_between = not outcome.reached and outcome.finite and carry.t > max([span.t0, *parts[0].ts[np.isfinite(parts[0].ts)]])
-    if first and span.first:
-        parts = [_one(problem, span.t0, problem.measure.state), *parts]
-    if stops_between:
-        parts = [*parts, _one(problem, carry.t, carry.state)]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+def _stretch(
+    problem: Problem, carry: Carry, block: Block, span: Times, max_steps: int, sums: Engine | None, first: bool
+) -> tuple[Problem, Carry, Frames, dict[str, Any]]:
+    """One segment. If the cloud outgrows the plan of its sums on the way, there is a new plan, and the rest follows."""
+    parts = [_one(problem, span.t0, problem.measure.state)] if first and span.first else []
+    steps = {"accepted": 0, "rejected": 0}
+    while True:
+        end = jnp.asarray(block.end, problem.measure.dtype)
+        carry, saved, outcome = segment(problem, carry, jnp.asarray(block.ts), end, max_steps)
+        figures = figures_of(outcome)
+        steps = {name: count + figures[name] for name, count in steps.items()}
+        parts.append(jax.tree.map(lambda leaf, count=block.count: np.asarray(leaf)[:count], Frames(outcome.ts, *saved)))
+        fresh = problem
+        if outgrown(problem, figures):
+            fresh = planned(problem, carry.state, carry.t, sums)
+        done = figures["reached"] or fresh.sums == problem.sums
+        problem = fresh
+        if done:
+            break
+        carry, block = start(at_state(problem, carry.state), carry.t)[0], block.after(float(carry.t))
+    if not figures["reached"] and figures["finite"] and carry.t > max([span.t0, *(t for p in parts for t in p.ts if np.isfinite(t))]):
+        parts.append(_one(problem, carry.t, carry.state))
+    return problem, carry, jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts), figures | steps
 
 
 def _one(problem: Problem, t: Any, state: Any) -> Frames:

@@ -54,6 +54,11 @@ class Block(NamedTuple):
     ts: np.ndarray
     count: int
 
+    def after(self, t: float) -> "Block":
+        """What is left of it after time t."""
+        rest = self.ts[: self.count][self.ts[: self.count] > t]
+        return Block(self.end, np.append(rest, np.full(len(self.ts) - len(rest), self.end)).astype(self.ts.dtype), len(rest))
+
 
 def blocks(span: Times, size: int, step: float | None) -> list[Block]:
     """The segments of a run over a state of `size` numbers.

@@ -1,13 +1,57 @@
 """Which engine, when the user does not say."""
 
-from attnflow.sums.engine import Dense, Engine, Streamed
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attnflow._arrays import known
+from attnflow.sums.atoms import Atoms
+from attnflow.sums.base import Engine
+from attnflow.sums.engine import Dense, Streamed
+from attnflow.sums.logit import Logit
+from attnflow.sums.mask import Causal, Sight
+from attnflow.sums.plan import installed, planned
+from attnflow.sums.spectral import Transform
 
 # Up to this many pairs (n = 1448, 16 MB in float64) one pass and tiles take the same time; at four times that, tiles take about half.
 DENSE_PAIRS = 2**21
+# Below this many pairs tiles take less than a plan.
+SPECTRAL_PAIRS = 2**28
 
 
 def choose(queries: int, keys: int, sums: Engine | None = None) -> Engine:
-    """The engine for a sum over `queries x keys` pairs; `sums` if it is given."""
+    """The engine over all `queries x keys` pairs; `sums` if it is given."""
     if sums is not None:
         return sums
     return Dense() if queries * keys <= DENSE_PAIRS else Streamed()
+
+
+def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:
+    """The engine expected to be the fastest: by size, dimension, mask, precision, and for spectral sums by the modes they would take."""
+    m, n = len(x), len(atoms.points)
+    tiles = choose(m, n)
+    if m * n < SPECTRAL_PAIRS or logit.dim > 3 or not known(logit, x, atoms) or not installed():
+        return tiles
+    if sight is not None and not (isinstance(sight.mask, Causal) and logit.dim == 2):
+        return tiles
+    plan, _ = planned(None, logit, x, atoms, sight)
+    if plan is None or spectral_seconds(plan, m, n) > pair_seconds(logit.dim, x.dtype) * m * n:
+        return tiles
+    return plan
+
+
+def pair_seconds(dim: int, dtype: jnp.dtype) -> float:
+    """The time of one pair in a streamed softmax on two cores: an exponential and two products of length d."""
+    if dtype == jnp.float64:
+        return 1.0e-9 + 3.5e-11 * dim
+    return 3.5e-10 + 1.6e-11 * dim
+
+
+def spectral_seconds(plan: Transform, queries: int, keys: int) -> float:
+    """The time of a spectral sum on two cores: spreading over a width of w modes in each direction, and the FFT."""
+    width, d = np.ceil(-np.log10(plan.delta)) + 1, len(plan.modes)
+    pairs = (d + 2) // 2 if not plan.circle else 2
+    spread = (keys + pairs * queries) * (6e-8 + 2.5e-10 * width**d)
+    grid = 2.0**d * np.prod(plan.modes)
+    exact = plan.exact * keys * pair_seconds(d, jnp.dtype(jnp.float64))
+    return float(spread + (1 + pairs) * grid * np.log2(grid) * 1e-9 + exact)

@@ -1,4 +1,4 @@
-"""Engines: how a reduction over all pairs of queries and keys is carried out.
+"""Engines that look at all pairs of queries and keys, exact up to round-off.
 
 A reduction has a running value for each query. It is folded over tiles of keys: `step(value, query_rows, key_rows, seen)` absorbs a tile.
 `Dense` takes all pairs as one tile; `Streamed` cuts both sides, so that memory stays O(n) for values and for derivatives alike.
@@ -11,15 +11,41 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 
+from attnflow.sums import reductions
+from attnflow.sums.base import Engine
 from attnflow.sums.mask import Sight
 
 Rows = PyTree[Any]
 
 
-class Engine(eqx.Module):
+class Tiled(Engine):
     """Evaluates a fold over all pairs."""
+
+    def softmax(
+        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None, with_mean: bool = True
+    ) -> tuple[Float[Array, " m"], Float[Array, "m d"] | None]:
+        log_sum, mean = reductions.softmax(self, q, k, b, k if with_mean else k[:, :0], sight)
+        return log_sum, mean if with_mean else None
+
+    def pointwise(
+        self,
+        kernel: Callable,
+        q: Float[Array, "m d"],
+        k: Float[Array, "n d"],
+        b: Float[Array, " n"],
+        w: Float[Array, " n"],
+        v: Float[Array, "n e"],
+        row: Float[Array, " m"],
+        sight: Sight | None = None,
+    ) -> Float[Array, "m e"]:
+        return reductions.pointwise(self, kernel, q, k, b, w, v, row, sight)
+
+    def largest(
+        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
+    ) -> Float[Array, " m"]:
+        return reductions.largest(self, q, k, b, sight)
 
     @abc.abstractmethod
     def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
@@ -32,14 +58,14 @@ class Engine(eqx.Module):
         """
 
 
-class Dense(Engine):
+class Dense(Tiled):
     """All pairs at once: the fastest for a few thousand tokens, with an m x n array in memory."""
 
     def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
         return step(start(queries), queries, keys, sight)
 
 
-class Streamed(Engine):
+class Streamed(Tiled):
     """Tiles of queries x keys, with a running value: O(n) memory for any n, in any dimension.
 
     Derivatives recompute each tile instead of storing it. Tiles that a mask hides wholly are skipped, which pays when tokens come in order.

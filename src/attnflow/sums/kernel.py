@@ -4,53 +4,54 @@ Every function here centres the keys first. The sums do not change, but digits a
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from attnflow.sums.choose import choose
-from attnflow.sums.engine import Engine
+from attnflow.sums.atoms import Atoms, rows
+from attnflow.sums.base import Engine
+from attnflow.sums.choose import automatic, choose
 from attnflow.sums.logit import Logit
-from attnflow.sums.mask import Mask, Sight, lowest
-from attnflow.sums.reductions import largest, pointwise, softmax
-
-
-class Atoms(NamedTuple):
-    """The keys of a sum: `points [n, d]` with `log_weights [n]`, minus infinity for no mass; with a mask, their `order [n]` too."""
-
-    points: Float[Array, "n d"]
-    log_weights: Float[Array, " n"]
-    order: Float[Array, " n"] | None = None
-    mask: Mask | None = None
-
-    def sight(self, order: Float[Array, " m"] | None) -> Sight | None:
-        """What queries of this order see of the keys; `None` without a mask."""
-        if self.mask is None:
-            return None
-        if order is None or self.order is None:
-            raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
-        return Sight(self.mask, order, self.order)
+from attnflow.sums.mask import lowest
 
 
 def average(
     logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None, order: Float[Array, " m"] | None = None
 ) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
     """`log Z(x) = log integral e^{l(x,y)} dmu(y)` and the average `integral e^{l(x,y)} y dmu(y) / Z(x)`."""
-    c = _centre(atoms)
-    q, b, a, k = logit.centred(x, atoms.points, c)
     sight = atoms.sight(order)
-    log_norm, mean = softmax(choose(len(q), len(k), sums), q, k, b + atoms.log_weights, k, sight)
+    engine = fitted(logit, x, atoms, sums, order)
+    q, k, b, a, c = rows(engine, logit, x, atoms)
+    log_norm, mean = engine.softmax(q, k, b, sight)
+    assert mean is not None
     # Who sees nobody has no average: it is zero, not the centre.
     return log_norm + a, mean + (c[None] if sight is None else jnp.where(jnp.isfinite(log_norm)[:, None], c[None], 0))
 
 
 def log_integral(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None) -> Float[Array, " m"]:
     """`log integral e^{l(x,y)} dmu(y)`."""
-    q, b, a, k = logit.centred(x, atoms.points, _centre(atoms))
-    log_norm, _ = softmax(choose(len(q), len(k), sums), q, k, b + atoms.log_weights, k[:, :0])
-    return log_norm + a
+    engine = fitted(logit, x, atoms, sums)
+    q, k, b, a, _ = rows(engine, logit, x, atoms)
+    return engine.softmax(q, k, b, with_mean=False)[0] + a
+
+
+def fitted(
+    logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None, order: Float[Array, " m"] | None = None
+) -> Engine:
+    """The engine that will serve these queries and keys, made for them if it needs to be. A loop asks once, before it begins."""
+    sight = atoms.sight(order)
+    if sums is None:
+        return automatic(logit, x, atoms, sight)
+    return sums.fit(logit, x, atoms, sight)
+
+
+def accuracy(logit: Logit, atoms: Atoms, sums: Engine | None) -> dict[str, PyTree]:
+    """How good the sums of a cloud over itself are: the figures of an engine that is not exact up to round-off."""
+    if sums is None or atoms.mask is not None:
+        return {}
+    q, k, b, _, _ = rows(sums, logit, atoms.points, atoms)
+    return sums.report(q, k, b)
 
 
 def pointwise_average(
@@ -64,7 +65,7 @@ def pointwise_average(
     """`integral kernel(l(x,y)) y dmu(y)` for a named function of `(logits, row offset)`, applied to `logits + offset`."""
     q, b, a, k = logit.centred(x, atoms.points, _centre(atoms))
     engine, w = choose(len(q), len(k), sums), jnp.exp(atoms.log_weights)
-    return pointwise(engine, kernel, q, k, b, w, atoms.points, a, atoms.sight(order))
+    return engine.pointwise(kernel, q, k, b, w, atoms.points, a, atoms.sight(order))
 
 
 def nearest_average(
@@ -74,9 +75,9 @@ def nearest_average(
     c = _centre(atoms)
     q, k, b = _with_mass(logit, x, atoms)
     engine, sight = choose(len(q), len(k), sums), atoms.sight(order)
-    row = _tie_threshold(q, k, b, largest(engine, q, k, b, sight))
+    row = _tie_threshold(q, k, b, engine.largest(q, k, b, sight))
     ones_and_points = jnp.concatenate([jnp.ones((len(k), 1), k.dtype), k], axis=1)
-    total = pointwise(engine, at_least, q, k, b, jnp.exp(atoms.log_weights), ones_and_points, row, sight)
+    total = engine.pointwise(at_least, q, k, b, jnp.exp(atoms.log_weights), ones_and_points, row, sight)
     some = total[:, :1] > 0
     return jnp.where(some, total[:, 1:] / jnp.where(some, total[:, :1], 1) + c[None], 0)
 
@@ -94,7 +95,7 @@ def top_keys(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Ar
     """1 where the key is among those of largest logit, dense."""
     q, k, b = _with_mass(logit, x, atoms)
     sight = atoms.sight(order)
-    row = _tie_threshold(q, k, b, largest(choose(len(q), len(k)), q, k, b, sight))
+    row = _tie_threshold(q, k, b, choose(len(q), len(k)).largest(q, k, b, sight))
     logits = q @ k.T + b[None]
     return at_least(logits if sight is None else sight.apply(logits), row[:, None])
 

@@ -1,4 +1,4 @@
-"""The reductions over keys, on rows in the form `l_ij = <q_i, k_j> + b_j`. Each runs on every engine."""
+"""The reductions over keys, on rows in the form `l_ij = <q_i, k_j> + b_j`. Each is folded by a tiled engine."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow.sums.engine import Engine
 from attnflow.sums.mask import Sight, lowest
 
 
@@ -25,7 +24,7 @@ def _logits(q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _softmax(
-    engine: Engine,
+    engine: Any,
     q: Float[Array, "m d"],
     k: Float[Array, "n d"],
     b: Float[Array, " n"],
@@ -101,7 +100,7 @@ softmax = jax.jit(_softmax, static_argnums=0)
 
 @partial(jax.jit, static_argnums=(0, 1))
 def pointwise(
-    engine: Engine,
+    engine: Any,
     kernel: Callable[[Float[Array, "m n"], Float[Array, "m 1"]], Float[Array, "m n"]],
     q: Float[Array, "m d"],
     k: Float[Array, "n d"],
@@ -130,7 +129,7 @@ def pointwise(
 
 @partial(jax.jit, static_argnums=0)
 def largest(
-    engine: Engine, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
+    engine: Any, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
 ) -> Float[Array, " m"]:
     """`max_j l_ij` over the keys that are seen."""
 

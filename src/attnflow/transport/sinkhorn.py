@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
-from attnflow.sums import Atoms, Engine, Logit, log_integral
+from attnflow.sums import Atoms, Engine, Logit, fitted, log_integral, merged
 
 
 class Scaling(eqx.Module):
@@ -44,6 +44,18 @@ def scale(logit: Logit, atoms: Atoms, tolerance: Array, max_iterations: Array, s
     g, iterations = _potential(logit.psd, sums, logit.A, atoms, tolerance, max_iterations)
     error = column_error(logit.A, atoms, g, sums)
     return Scaling(g, g, error, iterations, error <= tolerance)
+
+
+def planned(logit: Logit, atoms: Atoms, sums: Engine | None = None) -> Engine | None:
+    """The engine for the sums of a scaling, made for the kernel that it begins with."""
+    g = first_potential(logit.psd, logit.A, atoms)
+    both = [logit.A] if logit.psd else [logit.A, logit.A.T]
+    return merged([fitted(Logit(A), atoms.points, Atoms(atoms.points, atoms.log_weights + g), sums) for A in both])
+
+
+def first_potential(symmetric: bool, A: Float[Array, "d d"], atoms: Atoms) -> Float[Array, " n"]:
+    """Where the iteration begins: for a symmetric A at the Gaussian kernel `e^{-<x-y, A (x-y)> / 2}`, whose rows are nearly equal."""
+    return -0.5 * jnp.sum((atoms.points @ A) * atoms.points, axis=1) if symmetric else jnp.zeros_like(atoms.log_weights)
 
 
 def half_steps(logit: Logit, atoms: Atoms, g: Float[Array, " n"], count: int, sums: Engine | None = None) -> Scaling:
@@ -113,7 +125,7 @@ def _iterate(symmetric: bool, sums: Engine | None, A: Array, atoms: Atoms, toler
         _, error, count = carry
         return (error > tolerance) & (count < max_iterations)
 
-    start = (jnp.zeros_like(atoms.log_weights), jnp.asarray(jnp.inf, A.dtype), jnp.asarray(0))
+    start = (first_potential(symmetric, A, atoms), jnp.asarray(jnp.inf, A.dtype), jnp.asarray(0))
     g, _, count = jax.lax.while_loop(going, update, start)
     return g, count
 

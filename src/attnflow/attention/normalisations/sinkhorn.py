@@ -10,8 +10,8 @@ from attnflow._arrays import positive
 from attnflow._linalg import psd_sqrt
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.measures import Affine, Gaussian
-from attnflow.sums import Atoms, Engine, Logit, average, log_integral
-from attnflow.transport import Scaling, half_steps, scale
+from attnflow.sums import Atoms, Engine, Logit, accuracy, average, log_integral
+from attnflow.transport import Scaling, half_steps, planned, scale
 
 
 class Sinkhorn(Normalisation):
@@ -44,6 +44,7 @@ class Sinkhorn(Normalisation):
         centred = Atoms(atoms.points - centre[None], atoms.log_weights)
         if self.half_steps is None:
             tolerance = self._tolerance(centred.points.dtype)
+            sums = planned(logit, centred, sums)
             scaling = scale(logit, centred, tolerance, self.max_iterations, sums)
         else:
             # Unlike the limit, a cut iteration sees the terms of the logit in y alone: they are where it starts.
@@ -109,7 +110,8 @@ class SinkhornAverage(Average):
     @property
     def report(self) -> dict[str, PyTree]:
         figures = {name: getattr(self.scaling, name) for name in ("converged", "iterations", "error")}
-        return {"sinkhorn": {name: value for name, value in figures.items() if value is not None}}
+        exactness = accuracy(Logit(self.A), self._atoms(self.scaling.g), self.sums)
+        return {"sinkhorn": {name: value for name, value in figures.items() if value is not None}} | exactness
 
     def _row_potential(self, u: Float[Array, "m d"]) -> Float[Array, " m"]:
         return -log_integral(Logit(self.A), u, self._atoms(self.scaling.before), self.sums)

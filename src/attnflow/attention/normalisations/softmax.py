@@ -2,11 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.measures import Affine, Gaussian
-from attnflow.sums import Atoms, Engine, Logit, average, visible_logits
+from attnflow.sums import Atoms, Engine, Logit, accuracy, average, visible_logits
 
 
 class Softmax(Normalisation):
@@ -37,3 +37,7 @@ class SoftmaxAverage(Average):
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         return average(self.logit, x, self.atoms, self.sums, order)[1]
+
+    @property
+    def report(self) -> dict[str, PyTree]:
+        return accuracy(self.logit, self.atoms, self.sums)

@@ -3,11 +3,11 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import floats
 from attnflow.attention.normalisations.base import Average, Normalisation
-from attnflow.sums import Atoms, Engine, Logit, average, visible_logits
+from attnflow.sums import Atoms, Engine, Logit, accuracy, average, visible_logits
 
 
 class Unnormalized(Normalisation):
@@ -39,3 +39,7 @@ class UnnormalizedAverage(Average):
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         log_norm, mean = average(self.logit, x, self.atoms, self.sums, order)
         return jnp.exp(log_norm + self.log_scale)[:, None] * mean
+
+    @property
+    def report(self) -> dict[str, PyTree]:
+        return accuracy(self.logit, self.atoms, self.sums)

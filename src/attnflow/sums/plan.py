@@ -1,0 +1,202 @@
+"""Planning a spectral sum on the host: how many modes, to what accuracy, which rows exactly; checked on a sample before it is trusted."""
+
+import dataclasses
+import importlib.util
+import warnings
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attnflow._arrays import known
+from attnflow.sums.atoms import Atoms, rows
+from attnflow.sums.base import Engine
+from attnflow.sums.engine import Dense, Streamed
+from attnflow.sums.logit import Logit
+from attnflow.sums.mask import Causal, Sight
+from attnflow.sums.spectral import Transform, balanced, box, certificate, reach_of, scaled_bessel
+
+# The largest grid of modes in 1, 2, 3 dimensions; FINUFFT doubles each side, at 16 bytes a mode.
+MOST_MODES = {1: 2**22, 2: 2**22, 3: 2**21}
+# Rows that may be summed exactly, so many at a time that plans repeat.
+EXACT_ROWS = (16, 128, 1024, 4096)
+# A sample may miss the worst row: its error is to be so many times below the tolerance.
+SAFETY = 4
+# Room for a cloud that grows until the next plan.
+ROOM = 1.25
+
+
+class Spectral(Engine):
+    """Sums in O(n log n) by Fourier series, for tokens in R^1, R^2, R^3, on the circle and on S^2, without a mask; on the circle with
+    `Causal` too.
+
+    **Arguments:** `tolerance`: the error of the log-normaliser, and of the average relative to the size of the cloud; by default 1e-9 in
+    float64, 1e-4 in float32.
+
+    The modes are planned from the values of the tokens and the result is checked against exact sums of sampled rows. What cannot reach
+    the tolerance is summed by `Streamed()`, with a warning. Results repeat to the tolerance, not bitwise. Inside `jit` and `grad` a plan
+    must be there already: `af.plan(law, mu, sums)` makes one; `solve` does it by itself, and again when the cloud has outgrown it.
+    """
+
+    tolerance: float | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        if self.tolerance is not None and not self.tolerance > 0:
+            raise ValueError(f"tolerance must be positive, got {self.tolerance}")
+
+    def fit(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:
+        check(logit, sight)
+        if not known(logit, x, atoms):
+            raise ValueError("inside jit and grad a spectral sum needs its plan first, got Spectral(); pass sums=af.plan(law, mu, sums)")
+        plan, why = planned(self.tolerance, logit, x, atoms, sight)
+        if plan is None:
+            warnings.warn(f"a spectral sum cannot serve here, {why}; streamed sums do instead", stacklevel=2)
+            return Streamed()
+        return plan
+
+    def softmax(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError("a spectral sum needs its plan, got Spectral(); pass sums=af.plan(law, mu, sums)")
+
+    def pointwise(self, *args: Any, **kwargs: Any) -> Any:
+        return Transform.pointwise(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
+
+    def largest(self, *args: Any, **kwargs: Any) -> Any:
+        return Transform.largest(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
+
+
+def installed() -> bool:
+    """Whether the library of the transforms is there."""
+    return importlib.util.find_spec("jax_finufft") is not None
+
+
+def check(logit: Logit, sight: Sight | None) -> None:
+    """Raise if a spectral engine can never serve such a sum."""
+    if not installed():
+        raise ValueError("a spectral sum needs jax-finufft, which is not installed; pip install jax-finufft, or use sums=af.Streamed()")
+    if logit.dim not in MOST_MODES:
+        raise ValueError(f"a spectral sum is for tokens in R^1, R^2 or R^3, got R^{logit.dim}; use sums=af.Streamed()")
+    if sight is not None and not (isinstance(sight.mask, Causal) and logit.dim == 2):
+        raise ValueError(f"a spectral sum takes no mask but Causal on the circle, got {sight.mask!r}; use sums=af.Streamed()")
+
+
+class Extent(NamedTuple):
+    """The size of two clouds: of their box in balanced rows, plain and tilted, the product of their radii, and how far from circles."""
+
+    plain: Array
+    tilted: Array
+    product: Array
+    off_circle: Array
+
+
+def planned(
+    tolerance: float | None, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None
+) -> tuple[Transform | None, str]:
+    """A plan that has been checked on sampled rows, or `None` and why not."""
+    double = x.dtype == jnp.float64
+    tolerance = (1e-9 if double else 1e-4) if tolerance is None else tolerance
+    floor = 2e-15 if double else 5e-7
+    extent = _extent(logit, x, atoms)
+    circle = logit.dim == 2 and float(extent.off_circle) < (1e-7 if double else 1e-5)
+    if sight is not None:
+        return _masked(tolerance, circle, extent, sight, floor)
+    why = ""
+    for tilted in (False,) if circle else (False, True):
+        plan, why = _attempt(Transform(tolerance, (), max(tolerance / 30, floor), circle, tilted), floor, extent, logit, x, atoms)
+        if plan is not None:
+            return plan, ""
+    return None, why
+
+
+def _attempt(plan: Transform, floor: float, extent: Extent, logit: Logit, x: Array, atoms: Atoms) -> tuple[Transform | None, str]:
+    """The plan with its modes, made more accurate until it holds on a sample, then with exact rows."""
+    while True:
+        modes = _modes(plan, extent)
+        if np.prod(modes) > MOST_MODES[len(modes)]:
+            return None, f"it would take {' x '.join(map(str, modes))} modes"
+        plan = dataclasses.replace(plan, modes=modes)
+        error, share = _try(plan, logit, x, atoms)
+        if SAFETY * error <= plan.tolerance:
+            return plan, ""
+        if plan.delta == floor:
+            return _with_exact_rows(plan, logit, x, atoms, error, share)
+        plan = dataclasses.replace(plan, delta=max(0.1 * plan.delta * min(1.0, plan.tolerance / (SAFETY * error)), floor))
+
+
+def _masked(tolerance: float, circle: bool, extent: Extent, sight: Sight, floor: float) -> tuple[Transform | None, str]:
+    """A causal plan; its sums have no error but that of the series."""
+    s, tau = np.asarray(sight.s), np.asarray(sight.tau)
+    if not circle:
+        return None, "the causal form is for tokens on a circle"
+    if not (np.array_equal(s, tau) and (np.diff(tau) > 0).all()):
+        return None, "the causal form is for the tokens themselves, with distinct orders"
+    plan = Transform(tolerance, (), max(tolerance / 30, floor), circle)
+    return dataclasses.replace(plan, modes=_modes(plan, extent)), ""
+
+
+def _with_exact_rows(
+    plan: Transform, logit: Logit, x: Array, atoms: Atoms, error: float, share: np.ndarray
+) -> tuple[Transform | None, str]:
+    """The same plan with as many exact rows as it needs, if those are few."""
+    # The error of a row goes like 1 / share; the worst row of the sample says how.
+    needed = SAFETY * error / plan.tolerance * np.maximum(share, 0).min() * 2
+    count = int((share < max(needed, 4 * plan.delta / plan.tolerance)).sum())
+    for most in EXACT_ROWS:
+        if count <= most <= len(share) // 8:
+            plan = dataclasses.replace(plan, exact=most)
+            error, _ = _try(plan, logit, x, atoms)
+            if SAFETY * error <= plan.tolerance:
+                return plan, ""
+    return None, f"the sums of {count} queries are too small a part of the whole (error {error:.0e})"
+
+
+def merged(engines: list[Engine]) -> Engine | None:
+    """One engine that serves where each of these does; `None` for none."""
+    plans = [engine for engine in engines if isinstance(engine, Transform)]
+    if not plans:
+        return engines[0] if engines else None
+    first = plans[0]
+    if len(plans) < len(engines) or any(
+        (p.circle, p.tilted, len(p.modes)) != (first.circle, first.tilted, len(first.modes)) for p in plans
+    ):
+        return Streamed()
+    return dataclasses.replace(
+        first,
+        modes=tuple(max(sizes) for sizes in zip(*(p.modes for p in plans))),
+        delta=min(p.delta for p in plans),
+        exact=max(p.exact for p in plans),
+    )
+
+
+def _try(plan: Transform, logit: Logit, x: Array, atoms: Atoms) -> tuple[float, np.ndarray]:
+    q, k, b, _, _ = rows(plan, logit, x, atoms)
+    error, share, _ = certificate(plan, q, k, b)
+    return float(error), np.asarray(share)
+
+
+@jax.jit
+def _extent(logit: Logit, x: Array, atoms: Atoms) -> Extent:
+    q, k, _, _, _ = rows(Dense(), logit, x, atoms)
+    plain, tilted = (box(*balanced(q, k, tilt)[:2])[1] for tilt in (False, True))
+    turned, _, _, _ = logit.centred(x, atoms.points, jnp.zeros_like(atoms.points[0]))
+    lengths, radii = jnp.linalg.norm(turned, axis=1), jnp.linalg.norm(atoms.points, axis=1)
+    ratios = [jnp.max(jnp.abs(r / jnp.mean(r) - 1)) for r in (lengths, radii)]
+    return Extent(plain, tilted, jnp.mean(lengths) * jnp.mean(radii), jnp.where(jnp.isfinite(sum(ratios)), jnp.maximum(*ratios), jnp.inf))
+
+
+def _modes(plan: Transform, extent: Extent) -> tuple[int, ...]:
+    if plan.circle:
+        r, count = float(extent.product), 16
+        while float(scaled_bessel(r, count)[count // 2 - 1]) > plan.delta / 4:
+            count = _bucket(count * 1.2)
+        return (count,)
+    reach, extents = reach_of(plan.delta), extent.tilted if plan.tilted else extent.plain
+    return tuple(_bucket(ROOM * reach * (w + reach) / np.pi + 2) for w in np.asarray(extents, dtype=np.float64))
+
+
+def _bucket(least: float) -> int:
+    """The next even number of few digits to base two: transforms like it, and plans repeat."""
+    step = 2 ** max(1, int(np.floor(np.log2(max(least, 8)))) - 3)
+    return int(np.ceil(max(least, 16) / step) * step)

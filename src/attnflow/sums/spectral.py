@@ -1,0 +1,245 @@
+"""Sums in O(n log n): the kernel as a Fourier series, its sums by non-uniform fast Fourier transforms (FINUFFT, arXiv:1808.06736).
+
+Two series. On R^1, R^2, R^3, and so on S^2, with rows q, k balanced by a matrix to be of one size,
+
+    e^{<q,k>} = e^{|q|^2/2} e^{|k|^2/2} e^{-|q-k|^2/2},
+
+and the Gaussian is a Fourier series on a box with room for its tail. On the circle `e^{<q,k>} = e^{r cos(a)}`, r = |q||k|, has the Bessel
+numbers I_m(r) as coefficients (Jacobi and Anger). A sum is then one transform of the keys and one to the queries; the mean of the keys
+comes from the gradient of the same series.
+
+The error is absolute, so its share of a query's sum grows as that sum falls below the total. The few queries with the least are summed
+exactly if the plan says so. A cloud that has outgrown its plan gives NaN, never a wrong number.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from attnflow._linalg import psd_sqrt
+from attnflow.sums import reductions
+from attnflow.sums.base import Engine
+from attnflow.sums.engine import Streamed
+from attnflow.sums.mask import Sight
+
+# Rows of a certificate: so many at random, and so many of those with the least sum.
+RANDOM_ROWS, LEAST_ROWS = 96, 32
+
+
+class Transform(Engine):
+    """A spectral engine with its plan; `Spectral(tolerance).fit(...)` makes one.
+
+    - `modes`: how many Fourier modes in each direction; `circle`: whether they are angles.
+    - `delta`: the accuracy of the series and of its transforms, relative to the sum of all weights.
+    - `tilted`: whether the middle of the queries is made a weight of the keys; if not, it sets the clouds apart.
+    - `exact`: how many queries, those of least sum, are summed exactly.
+    """
+
+    tolerance: float = eqx.field(static=True)
+    modes: tuple[int, ...] = eqx.field(static=True)
+    delta: float = eqx.field(static=True)
+    circle: bool = eqx.field(static=True)
+    tilted: bool = eqx.field(static=True, default=False)
+    exact: int = eqx.field(static=True, default=0)
+
+    def softmax(
+        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None, with_mean: bool = True
+    ) -> tuple[Float[Array, " m"], Float[Array, "m d"] | None]:
+        if sight is not None:
+            from attnflow.sums.causal import causal_circle
+
+            return causal_circle(self, q, k, b, with_mean)
+        log_sum, mean, _, _ = sums_of(self, q, k, b, with_mean)
+        return log_sum, mean
+
+    def pointwise(self, *args: Any, **kwargs: Any) -> Array:
+        raise ValueError(_ONLY_SOFTMAX)
+
+    def largest(self, *args: Any, **kwargs: Any) -> Array:
+        raise ValueError(_ONLY_SOFTMAX)
+
+    def centre(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
+        return jnp.zeros_like(points[0]) if self.circle else jax.lax.stop_gradient(jnp.mean(points, axis=0))
+
+    def report(self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"]) -> dict[str, PyTree]:
+        error, _, fill = certificate(self, q, k, b)
+        return {"sums": {"error": error, "fill": fill}}
+
+
+_ONLY_SOFTMAX = (
+    "spectral sums serve softmax, unnormalised and Sinkhorn laws and energies, got a law that is not smooth in the logit or not "
+    "exponential; use sums=af.Streamed()"
+)
+
+
+class Series(NamedTuple):
+    """A kernel as a Fourier series: `e^{l_ij} = e^{strength_j + offset_i} sum_w c_w e^{i <w, t_i - s_j>}`.
+
+    - `targets [m, d]`, `sources [n, d]`: angles, the columns of a transform.
+    - `coefficients`: for the sum itself, then for each component of the mean in the frame of the query.
+    - `fill`: how much of the plan is used; above 1 it does not suffice.
+    """
+
+    targets: Float[Array, "m d"]
+    sources: Float[Array, "n d"]
+    strength: Float[Array, " n"]
+    offset: Float[Array, " m"]
+    coefficients: list[Array]
+    fill: Float[Array, ""]
+
+
+@partial(jax.jit, static_argnums=(0, 4))
+def sums_of(plan: Transform, q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None, Array, Array]:
+    """Log-sums, means, the share `sum_j e^{l_ij} / sum_j max_i e^{l_ij}` of each query, and how much of the plan is used."""
+    series, to_mean = (_circle if plan.circle else _gaussian)(plan, q, k, b)
+    count = len(series.coefficients) if with_mean else 1
+    top = jax.lax.stop_gradient(jnp.max(series.strength))
+    weights = jnp.exp(series.strength - top)
+    values = _evaluate(plan, series, weights, count)
+    share = values[0] / jnp.sum(weights)
+    positive = values[0] > 0
+    total = jnp.where(positive, values[0], 1)
+    log_sum = jnp.where(positive, jnp.log(total) + top + series.offset, -jnp.inf)
+    mean = to_mean(values[1:] / total[None]) if with_mean else None
+    if plan.exact:
+        rows = jax.lax.top_k(-jax.lax.stop_gradient(share), plan.exact)[1]
+        log_rows, mean_rows = reductions.softmax(Streamed(), q[rows], k, b, k if with_mean else k[:, :0])
+        log_sum = log_sum.at[rows].set(log_rows)
+        mean = None if mean is None else mean.at[rows].set(mean_rows)
+    finite = jnp.isfinite(jnp.sum(q) + jnp.sum(k))
+    bad = jnp.where((series.fill <= 1) & finite, 0, jnp.nan).astype(q.dtype)
+    return log_sum + bad, None if mean is None else mean + bad, share, series.fill
+
+
+@partial(jax.jit, static_argnums=0)
+def certificate(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Array, Array, Array]:
+    """The largest error met on a sample of rows against the exact sum, the shares of all rows, and how much of the plan is used.
+
+    The error of a row is that of its log-sum, or of its mean relative to the largest key, whichever is more. The sample has rows at random
+    and the rows with the least share, on which the error is largest.
+    """
+    log_sum, mean, share, fill = sums_of(plan, q, k, b, True)
+    assert mean is not None
+    least = jax.lax.top_k(-share, min(len(q), plan.exact + LEAST_ROWS))[1][min(len(q) - 1, plan.exact) :]
+    rows = jnp.concatenate([least, jax.random.randint(jax.random.key(0), (RANDOM_ROWS,), 0, len(q))])
+    log_rows, mean_rows = reductions.softmax(Streamed(), q[rows], k, b, k)
+    size = jnp.maximum(jnp.max(jnp.abs(k)), jnp.finfo(k.dtype).tiny)
+    error = jnp.maximum(jnp.max(jnp.abs(log_sum[rows] - log_rows)), jnp.max(jnp.abs(mean[rows] - mean_rows)) / size)
+    return jnp.where(jnp.isfinite(error), error, jnp.inf), share, fill
+
+
+def _evaluate(plan: Transform, series: Series, weights: Array, count: int) -> Float[Array, "count m"]:
+    """The first `count` sums at the targets. Sums are real, so that two go through one complex transform."""
+    from jax_finufft import nufft1, nufft2
+
+    kind = jnp.result_type(weights.dtype, jnp.complex64)
+    # The transforms' own error adds to that of the series.
+    accuracy = plan.delta / 2
+    # The library reads memory at the points' places: a NaN must not reach it. The result is NaN all the same.
+    sources, targets = (jnp.where(jnp.isfinite(rows), rows, 0).T for rows in (series.sources, series.targets))
+    modes = nufft1(plan.modes, weights.astype(kind)[None], *sources, iflag=-1, eps=accuracy)[0]
+    fields = [modes * c for c in series.coefficients[:count]]
+    if count % 2:
+        fields.append(jnp.zeros_like(modes))
+    pairs = jnp.stack([fields[i] + 1j * fields[i + 1] for i in range(0, len(fields), 2)])
+    found = nufft2(pairs, *targets, iflag=1, eps=accuracy)
+    return jnp.stack([jnp.real(found), jnp.imag(found)], axis=1).reshape(-1, found.shape[1])[:count]
+
+
+def _gaussian(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, Any]:
+    """The series of `e^{-|q-k|^2/2}` on a box: the joint extent of balanced queries and keys, and room for the kernel's tail."""
+    queries, keys, tilt, to_query = balanced(q, k, plan.tilted)
+    strength = b + 0.5 * jnp.sum(keys**2, axis=1) + tilt
+    low, extent = jax.lax.stop_gradient(box(queries, keys))
+    reach = reach_of(plan.delta)
+    length = extent + reach
+    fill = jnp.max(reach * length / (jnp.pi * (jnp.asarray(plan.modes, q.dtype) - 2)))
+    turn = 2 * jnp.pi / length
+    targets, sources = ((rows - low[None] - extent[None] / 2) * turn[None] for rows in (queries, keys))
+    grid = jnp.meshgrid(*((jnp.arange(n) - n // 2) * turn[i] for i, n in enumerate(plan.modes)), indexing="ij")
+    decay = jnp.exp(-0.5 * sum(w**2 for w in grid)) * jnp.prod(jnp.sqrt(2 * jnp.pi) / length)
+    series = Series(targets, sources, strength, 0.5 * jnp.sum(queries**2, axis=1), [decay, *(1j * w * decay for w in grid)], fill)
+    # grad_q sum e^{-|q-k|^2/2} = sum (k - q) e^{-|q-k|^2/2}; back from balanced coordinates to those of the keys.
+
+    def to_mean(shift: Array) -> Array:
+        return (queries + shift.T) @ to_query
+
+    return series, to_mean
+
+
+def _circle(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, Any]:
+    """The series of `e^{r cos(t - s)}` for queries of one length and keys of one length."""
+    lengths, radii = jnp.linalg.norm(q, axis=1), jnp.linalg.norm(k, axis=1)
+    length, radius = jnp.mean(lengths), jnp.mean(radii)
+    r, count = length * radius, plan.modes[0]
+    off = jax.lax.stop_gradient(jnp.maximum(jnp.max(jnp.abs(lengths / length - 1)), jnp.max(jnp.abs(radii / radius - 1))))
+    bessel = scaled_bessel(r, count)
+    order = jnp.arange(count) - count // 2
+    here, along = bessel[jnp.abs(order)], 0.5 * (bessel[jnp.abs(order - 1)] + bessel[jnp.abs(order + 1)])
+    across = 1j * order * here / r
+    targets, sources = jnp.arctan2(q[:, 1], q[:, 0]), jnp.arctan2(k[:, 1], k[:, 0])
+    tail = jax.lax.stop_gradient(bessel[count // 2 - 1]) / plan.delta
+    slack = 1e-6 if q.dtype == jnp.float64 else 1e-4
+    fill = jnp.maximum(jnp.where(tail <= 1, 0.5, 2.0), jnp.where(off <= slack, 0.5, 2.0)).astype(q.dtype)
+    series = Series(targets[:, None], sources[:, None], b, jnp.full(len(q), r), [here, along, across], fill)
+    cos, sin = jnp.cos(targets), jnp.sin(targets)
+
+    def to_mean(shift: Array) -> Array:
+        return radius * jnp.stack([cos * shift[0] - sin * shift[1], sin * shift[0] + cos * shift[1]], axis=1)
+
+    return series, to_mean
+
+
+def scaled_bessel(r: Any, count: int) -> Float[Array, " count"]:
+    """`e^{-r} I_m(r)` for m = 0, ..., count - 1: the Fourier coefficients of `e^{r (cos a - 1)}`, by a sum over equal angles, which is
+    exact up to the coefficients beyond its number."""
+    angles = 2 * np.pi * np.arange(4 * count) / (4 * count)
+    return jnp.real(jnp.fft.rfft(jnp.exp(r * (jnp.cos(angles) - 1))))[:count] / (4 * count)
+
+
+def balanced(q: Array, k: Array, tilted: bool) -> tuple[Array, Array, Array, Array]:
+    """Queries and keys of the same spread, `<q, k> = <q', k'> + tilt`, with `k' = M k` and `q' = M^-T q`, and M^-T.
+
+    `M^T M` is the geometric mean of `C_k^-1` and `C_q`, the second moments; for q = A y, k = y and a symmetric positive A it is A. If
+    tilted, q' is moved to its middle c and the tilt is `<c, k>`.
+    """
+    middle = jax.lax.stop_gradient(jnp.mean(q, axis=0))
+    M, to_query = jax.lax.stop_gradient(_balance(q - middle[None], k))
+    if tilted:
+        return (q - middle[None]) @ to_query.T, k @ M.T, k @ middle, to_query
+    return q @ to_query.T, k @ M.T, jnp.zeros_like(k[:, 0]), to_query
+
+
+def _balance(q: Array, k: Array) -> tuple[Array, Array]:
+    tiny = jnp.finfo(q.dtype).eps ** 0.75
+    C_q, C_k = _spread(q), _spread(k)
+    d, size_k = len(C_k), jnp.trace(C_k) / len(C_k)
+    size_k = jnp.where(size_k > 0, size_k, 1)
+    # Flat directions and single points: a little spread, so that nothing is divided by zero, and logits as small as they are.
+    size_q = jnp.maximum(jnp.trace(C_q) / d, tiny / size_k)
+    C_q, C_k = C_q + tiny * size_q * jnp.eye(d, dtype=q.dtype), C_k + tiny * size_k * jnp.eye(d, dtype=q.dtype)
+    root = psd_sqrt(C_k)
+    inverse = jnp.linalg.inv(root)
+    square = inverse @ psd_sqrt(root @ C_q @ root) @ inverse
+    M = psd_sqrt((square + square.T) / 2)
+    return M, jnp.linalg.inv(M).T
+
+
+def _spread(rows: Array) -> Array:
+    return rows.T @ rows / len(rows)
+
+
+def box(queries: Array, keys: Array) -> tuple[Array, Array]:
+    """The low corner and the extent of the joint box."""
+    low = jnp.minimum(jnp.min(queries, axis=0), jnp.min(keys, axis=0))
+    return low, jnp.maximum(jnp.max(queries, axis=0), jnp.max(keys, axis=0)) - low
+
+
+def reach_of(delta: float) -> float:
+    """Where `e^{-x^2/2}` falls below delta, in space and in frequency alike."""
+    return float(np.sqrt(2 * np.log(4 / delta)))
