@@ -7,9 +7,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from attnflow.flow.segment import Problem
+from attnflow.flow.segment import Problem, extent
 from attnflow.measures import FlowingMeasure, Particles
-from attnflow.sums import Atoms, Engine, Logit, Spectral, Transform, automatic, choose, merged
+from attnflow.spaces import Euclidean
+from attnflow.sums import Atoms, Engine, Logit, Spectral, Transform, automatic, choose, fill_of, merged
 from attnflow.sums.choose import SPECTRAL_PAIRS
 from attnflow.sums.mask import Sight
 
@@ -20,18 +21,27 @@ def plan(field: Any, mu: FlowingMeasure, sums: Engine | None = None, t: Any = 0.
     `Spectral(tolerance)` becomes a plan, made from the values of the tokens and checked against exact sums of sampled rows; `None` becomes
     whatever is expected to be fastest. A plan serves clouds of up to about 1.2 times the extent; beyond that its sums are NaN.
     """
+    return _plan(field, mu, sums, t)[0]
+
+
+def _plan(field: Any, mu: FlowingMeasure, sums: Engine | None, t: Any) -> tuple[Engine | None, float]:
+    """The engine, and how much the cloud fills of its plan."""
     if not isinstance(mu, Particles) or not (sums is None or isinstance(sums, Spectral)):
-        return sums
+        return sums, 0.0
     if sums is None and (len(mu.points) ** 2 < SPECTRAL_PAIRS or mu.dim > 3):
-        return None
-    recorder = Recorder(sums, [])
+        return None, 0.0
+    recorder = Recorder(sums, [], [])
     mu.rate(field.at(mu, jnp.asarray(t, mu.dtype), recorder))
-    return merged(recorder.found)
+    return merged(recorder.found), max(recorder.fills, default=0.0)
 
 
 def planned(problem: Problem, state: PyTree, t: Any, sums: Engine | None) -> Problem:
-    """The problem with its sums planned for a state; `sums` is what the user asked for."""
-    return with_sums(problem, plan(problem.field, problem.measure.with_state(state), sums, t))
+    """The problem with its sums planned for a state, and the room that gives it; `sums` is what the user asked for."""
+    mu = problem.measure.with_state(state)
+    engine, fill = _plan(problem.field, mu, sums, t)
+    # On a compact space nothing leaves. A step may overshoot a little.
+    roomy = isinstance(engine, Transform) and fill > 0 and isinstance(mu.space, Euclidean)
+    return dataclasses.replace(problem, sums=engine, room=0.95 / fill * extent(state) if roomy else None)
 
 
 def outgrown(problem: Problem, figures: dict[str, Any]) -> bool:
@@ -39,7 +49,11 @@ def outgrown(problem: Problem, figures: dict[str, Any]) -> bool:
     if not isinstance(problem.sums, Transform):
         return False
     stuck = not (figures["reached"] or figures["stopped"] or figures["out_of_steps"])
-    return stuck or any(f["fill"] > 0.9 or not f["error"] <= problem.sums.tolerance for f in _sums_figures(figures["report"]))
+    return (
+        figures["left"]
+        or stuck
+        or any(f["fill"] > 0.98 or not f["error"] <= problem.sums.tolerance for f in _sums_figures(figures["report"]))
+    )
 
 
 def _sums_figures(report: Any) -> list[dict[str, float]]:
@@ -52,7 +66,7 @@ def _sums_figures(report: Any) -> list[dict[str, float]]:
 
 def with_sums(problem: Problem, sums: Engine | None) -> Problem:
     """The problem on another engine."""
-    return dataclasses.replace(problem, sums=sums)
+    return dataclasses.replace(problem, sums=sums, room=None)
 
 
 def at_state(problem: Problem, state: PyTree) -> Problem:
@@ -66,11 +80,15 @@ class Recorder(Engine):
 
     request: Engine | None
     found: list[Engine] = eqx.field(static=True)
+    fills: list[float] = eqx.field(static=True)
 
     def fit(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:
         engine = automatic(logit, x, atoms, sight) if self.request is None else self.request.fit(logit, x, atoms, sight)
         self.found.append(engine)
-        return engine if isinstance(engine, Transform) else Nothing()
+        if not isinstance(engine, Transform):
+            return Nothing()
+        self.fills.append(fill_of(engine, logit, x, atoms))
+        return engine
 
     def softmax(self, *args: Any, **kwargs: Any) -> Any:
         raise ValueError("sums in a loop must be fitted before it")

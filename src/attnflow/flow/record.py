@@ -16,7 +16,7 @@ from attnflow.spaces import Euclidean, Sphere
 
 _SPACES = {"Euclidean": Euclidean, "Sphere": Sphere}
 # The figures of a segment that are kept with its frames.
-_FIGURES = ("reached", "stopped", "out_of_steps", "finite", "accepted", "rejected")
+_FIGURES = ("reached", "left", "stopped", "out_of_steps", "finite", "accepted", "rejected")
 
 
 class Frames(NamedTuple):

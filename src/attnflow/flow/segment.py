@@ -25,6 +25,7 @@ class Problem(eqx.Module):
     sums: Engine | None
     observe: dict[str, Callable]
     until: Callable | None
+    room: Array | None
     keep_states: bool = eqx.field(static=True)
 
     def rate(self, t: Array, state: PyTree, args: Any = None) -> PyTree:
@@ -42,6 +43,21 @@ class Problem(eqx.Module):
         """Whether the run may stop here."""
         assert self.until is not None
         return self.until(self.measure.with_state(state), self.rate(t, state), t)
+
+    def left(self, state: PyTree) -> Array:
+        """Whether the cloud has left the room that its sums were planned for."""
+        assert self.room is not None
+        return jnp.any(~(extent(state) <= self.room))
+
+    @property
+    def event(self) -> diffrax.Event | None:
+        """What ends a segment before its time: a cloud without room, then the user's `until`."""
+        conditions = []
+        if self.room is not None:
+            conditions.append(lambda t, y, args, **_: self.left(y))
+        if self.until is not None:
+            conditions.append(lambda t, y, args, **_: self.over(t, y))
+        return diffrax.Event(conditions) if conditions else None
 
     @property
     def term(self) -> diffrax.ODETerm:
@@ -63,6 +79,7 @@ class Outcome(NamedTuple):
 
     ts: Array
     reached: Array
+    left: Array
     stopped: Array
     out_of_steps: Array
     finite: Array
@@ -106,17 +123,19 @@ def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: in
         solver_state=carry.solver,
         controller_state=carry.control,
         made_jump=carry.jumped,
-        event=None if problem.until is None else diffrax.Event(lambda t, y, args, **_: problem.over(t, y)),
+        event=problem.event,
         max_steps=max_steps,
         throw=False,
     )
     (saved_ts, (now,)), (saved, last) = solution.ts, solution.ys  # pyright: ignore[reportGeneralTypeIssues]
     state = jax.tree.map(lambda y: y[0], last)
     velocity = problem.field.at(problem.measure.with_state(state), now, problem.sums)
+    left = jnp.array(False) if problem.room is None else (solution.result == diffrax.RESULTS.event_occurred) & problem.left(state)
     outcome = Outcome(
         saved_ts,
         solution.result == diffrax.RESULTS.successful,
-        solution.result == diffrax.RESULTS.event_occurred,
+        left,
+        (solution.result == diffrax.RESULTS.event_occurred) & ~left,
         solution.result == diffrax.RESULTS.max_steps_reached,
         jnp.isfinite(largest(state)),
         solution.stats["num_accepted_steps"],
@@ -137,6 +156,11 @@ def frame(problem: Problem, state: PyTree) -> tuple[PyTree, dict[str, Array]]:
 def relative_speed(problem: Problem, carry: Carry) -> Array:
     """`|d(state)/dt| / (1 + |state|)`, each in its largest entry."""
     return largest(problem.rate(carry.t, carry.state)) / (1 + largest(carry.state))
+
+
+def extent(points: Array) -> Array:
+    """The sides of the box around a cloud."""
+    return jnp.max(points, axis=0) - jnp.min(points, axis=0)
 
 
 def _strong(carry: Carry) -> Carry:

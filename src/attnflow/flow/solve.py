@@ -126,7 +126,7 @@ def _problem(field, mu, span: Times, rtol, atol, solver, step, sums, observe, un
     jumps = None if jumps is None else jumps.astype(mu.dtype)
     settled = Settled(mu.default_solver() if solver is None else solver, mu.settle)
     steps = controller(rtol, atol, step, smallest, mu.error_norm, jumps)
-    return Problem(field, mu, settled, steps, sums, observe, until, keep_states)
+    return Problem(field, mu, settled, steps, sums, observe, until, None, keep_states)
 
 
 def _store(out: Any, problem: Problem, span: Times, max_steps: int) -> Store:
@@ -178,7 +178,7 @@ def _stretch(
         fresh = problem
         if outgrown(problem, figures):
             fresh = planned(problem, carry.state, carry.t, sums)
-        done = figures["reached"] or fresh.sums == problem.sums
+        done = figures["reached"] or not (figures["left"] or fresh.sums != problem.sums)
         problem = fresh
         if done:
             break

@@ -23,5 +23,6 @@ from attnflow.sums.mask import Explicit as Explicit
 from attnflow.sums.mask import Mask as Mask
 from attnflow.sums.mask import Window as Window
 from attnflow.sums.plan import Spectral as Spectral
+from attnflow.sums.plan import fill_of as fill_of
 from attnflow.sums.plan import merged as merged
 from attnflow.sums.spectral import Transform as Transform

@@ -26,7 +26,7 @@ EXACT_ROWS = (16, 128, 1024, 4096)
 # A sample may miss the worst row: its error is to be so many times below the tolerance.
 SAFETY = 4
 # Room for a cloud that grows until the next plan.
-ROOM = 1.25
+ROOM = 1.3
 
 
 class Spectral(Engine):
@@ -152,6 +152,15 @@ def _with_exact_rows(
     return None, f"the sums of {count} queries are too small a part of the whole (error {error:.0e})"
 
 
+def fill_of(plan: Transform, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> float:
+    """How much of a plan's modes a cloud uses; it may grow by the inverse. 0 on a circle, which does not grow."""
+    if plan.circle:
+        return 0.0
+    extent, reach = _extent(logit, x, atoms), reach_of(plan.delta)
+    sides = np.asarray(extent.tilted if plan.tilted else extent.plain)
+    return float((reach * (sides + reach) / (np.pi * (np.asarray(plan.modes) - 2))).max())
+
+
 def merged(engines: list[Engine]) -> Engine | None:
     """One engine that serves where each of these does; `None` for none."""
     plans = [engine for engine in engines if isinstance(engine, Transform)]
@@ -197,6 +206,6 @@ def _modes(plan: Transform, extent: Extent) -> tuple[int, ...]:
 
 
 def _bucket(least: float) -> int:
-    """The next even number of few digits to base two: transforms like it, and plans repeat."""
-    step = 2 ** max(1, int(np.floor(np.log2(max(least, 8)))) - 3)
-    return int(np.ceil(max(least, 16) / step) * step)
+    """The next power of two, or three halves of one: transforms like it, and few different plans are compiled."""
+    power = 2 ** int(np.floor(np.log2(max(least, 16))))
+    return next(size for size in (power, 3 * power // 2, 2 * power) if size >= least)
