@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from attnflow.sums import native
 from attnflow.sums.mask import Sight
 
 Rows = PyTree[Any]
@@ -49,10 +50,15 @@ class Streamed(Engine):
     # megabytes, large enough for the matrix product, small enough for the cache.
     queries: int = eqx.field(static=True, default=2048)
     keys: int = eqx.field(static=True, default=512)
+    # Values of softmax without a mask may come from the compiled kernel, which has tiles of its own; all else from the tiles above.
+    # `None` takes the kernel where it is built, `True` insists on it, `False` does without.
+    native: bool | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         if self.queries < 1 or self.keys < 1:
             raise ValueError(f"a tile has at least one query and one key, got {self.queries} x {self.keys}")
+        if self.native and not native.available():
+            raise ValueError("native=True needs the compiled kernel on a CPU backend; build it: python -m attnflow.sums.native")
 
     def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
         m = jax.tree.leaves(queries)[0].shape[0]

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow.sums.engine import Engine
+from attnflow.sums import native
+from attnflow.sums.engine import Engine, Streamed
 from attnflow.sums.mask import Sight, lowest
 
 
@@ -36,6 +37,8 @@ def _softmax(
 
     A query that sees no key has log-sum minus infinity and mean zero.
     """
+    if sight is None and _is_native(engine, q, k, b, v):
+        return native.softmax(q, k, b, v)
 
     def step(value, queries, keys, seen):
         largest, total, mean = value
@@ -55,6 +58,10 @@ def _softmax(
         return largest + jnp.log(total), mean / total[:, None]
     some = largest > lowest(q.dtype) / 2
     return jnp.where(some, largest + jnp.log(jnp.where(some, total, 1)), -jnp.inf), jnp.where(some, 1 / total, 0)[:, None] * mean
+
+
+def _is_native(engine: Engine, *arrays: Array) -> bool:
+    return isinstance(engine, Streamed) and bool(engine.native) and all(a.dtype == arrays[0].dtype in native.DTYPES for a in arrays)
 
 
 @_softmax.defjvp

@@ -1,0 +1,396 @@
+// The streamed softmax sum on the processor: for every query q_i, over keys k_j with biases b_j and values v_j,
+//
+//     log_sum_i = log sum_j e^{l_ij},    mean_i = sum_j e^{l_ij - log_sum_i} v_j,    l_ij = <q_i, k_j> + b_j.
+//
+// Queries lie along the lanes of a vector register, everywhere. Maximum, sum and mean of a query then never leave its lane, keys and values
+// are only ever broadcast, and both matrix products (keys with queries, values with weights) are one and the same small kernel.
+// What a query gets depends on its own row and on the keys alone: not on its neighbours, and not on how many threads there are.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int BYTES = 64;
+constexpr int ROWS = 8;
+#elif defined(__AVX__)
+constexpr int BYTES = 32;
+constexpr int ROWS = 4;
+#else
+constexpr int BYTES = 16;
+constexpr int ROWS = 4;
+#endif
+// A block of the matrix product is ROWS broadcast numbers by COLS vectors: with one broadcast and COLS loads it fills the registers.
+constexpr int COLS = 3;
+// Keys in a tile: the weights of a block stay in the first-level cache.
+constexpr int TILE = 128;
+constexpr int MOST_BLOCKS = 8;
+
+template <class T>
+struct Real;
+
+// The constants of exp: a shift that rounds to an integer and leaves it, with the bias of the exponent, in the low bits; ln 2 in two parts;
+// and the best polynomial of its degree for (e^r - 1) / r on |r| <= ln(2) / 2 (relative error 9e-8 and 3e-18).
+template <>
+struct Real<float> {
+  using Int = int32_t;
+  static constexpr ffi::DataType dtype = ffi::DataType::F32;
+  static constexpr int mantissa = 23;
+  static constexpr float shift = 12582912.f + 127, zero = -127 * 0.693147182f;
+  static constexpr float log2e = 1.44269504f, ln2 = 0.693147182f, ln2_rest = 0;  // this ln 2 is good to 2e-9: no second part
+  static constexpr float taylor[] = {0.999999702f, 0.499991506f, 0.166676372f, 0.0418979749f, 0.00829030573f};
+};
+
+template <>
+struct Real<double> {
+  using Int = int64_t;
+  static constexpr ffi::DataType dtype = ffi::DataType::F64;
+  static constexpr int mantissa = 52;
+  static constexpr double shift = 6755399441055744. + 1023, zero = -1023 * 0.6931471805599453;
+  static constexpr double log2e = 1.4426950408889634, ln2 = 0.6931471805599453, ln2_rest = 2.3190468138462996e-17;
+  static constexpr double taylor[] = {1.0,
+                                      0.5000000000000012,
+                                      0.16666666666666216,
+                                      0.04166666666651765,
+                                      0.008333333333550635,
+                                      0.0013888888946399314,
+                                      0.00019841269434990705,
+                                      2.4801490587938934e-05,
+                                      2.7557628186275506e-06,
+                                      2.7631051602832974e-07,
+                                      2.499099158609598e-08};
+};
+
+template <class T>
+struct Simd {
+  typedef T Vec __attribute__((vector_size(BYTES)));
+  typedef typename Real<T>::Int Bits __attribute__((vector_size(BYTES)));
+  static constexpr int lanes = BYTES / sizeof(T);
+};
+template <class T>
+using Vec = typename Simd<T>::Vec;
+
+// COLS vectors side by side: one number for each query of a block.
+template <class T>
+struct Block {
+  Vec<T> col[COLS];
+};
+template <class T>
+constexpr int QUERIES = COLS * Simd<T>::lanes;
+template <class T>
+T& at(Block<T>& block, int64_t query) {
+  return reinterpret_cast<T*>(&block)[query];
+}
+
+// A value in a register, of which the compiler knows nothing more. Otherwise it reads the operands of the product from memory again for every
+// row, which takes longer than the arithmetic, and makes two instructions of a maximum with a constant.
+template <class V>
+inline V held(V x) {
+#if defined(__x86_64__)
+  asm("" : "+x"(x));
+#endif
+  return x;
+}
+
+// The larger of two; a NaN in the second stays.
+template <class V>
+inline V above(V floor, V x) {
+  return floor > x ? floor : x;
+}
+
+// e^x for x below about 60; exactly 0 from where 2^x is no longer normal. NaN stays NaN.
+template <class T>
+inline Vec<T> exp(Vec<T> x) {
+  using R = Real<T>;
+  x = above(held(Vec<T>{} + R::zero), x);
+  Vec<T> t = x * R::log2e + R::shift;
+  Vec<T> power = t - R::shift;
+  Vec<T> r = x - power * R::ln2;
+  if constexpr (R::ln2_rest != 0) r -= power * R::ln2_rest;
+  constexpr int degree = std::size(R::taylor);
+  Vec<T> p = Vec<T>{} + R::taylor[degree - 1];
+#pragma GCC unroll 16
+  for (int i = degree - 2; i >= 0; i--) p = p * r + R::taylor[i];
+  p = p * r + T(1);
+  // The low bits of t are the biased exponent; the rest is shifted out.
+  return p * (Vec<T>)((typename Simd<T>::Bits)t << R::mantissa);
+}
+
+template <class T>
+inline bool any(typename Simd<T>::Bits mask) {
+  typename Real<T>::Int found = 0;
+  for (int i = 0; i < Simd<T>::lanes; i++) found |= mask[i];
+  return found != 0;
+}
+
+// c[r][.] += sum_k a[k][r] b[k][.]: the one matrix product.
+template <class T>
+inline __attribute__((always_inline)) void product(const T* a, const Block<T>* b, int64_t depth, Vec<T> (&c)[ROWS][COLS]) {
+  for (int64_t k = 0; k < depth; k++) {
+    Vec<T> x[COLS];
+#pragma GCC unroll 8
+    for (int i = 0; i < COLS; i++) x[i] = held(b[k].col[i]);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+      for (int i = 0; i < COLS; i++) c[r][i] += a[k * ROWS + r] * x[i];
+  }
+}
+
+// Keys and values, cut into panels of ROWS numbers so that the product reads them in a row; filled up with keys without mass.
+template <class T>
+struct Keys {
+  int64_t n, d, e, panels;  // n is filled up, and so is e to panels * ROWS
+  T *keys, *biases, *values;
+  // values: for each tile, for each panel of columns, for each key of the tile, ROWS numbers
+};
+
+// What is known of a block of queries so far.
+template <class T>
+struct State {
+  Block<T>*queries, *mean;  // [d], [panels * ROWS]
+  Block<T> largest, total;
+};
+
+// A running maximum is raised when a logit passes it by this much. Raising for less would only cost time.
+constexpr int SLACK = 16;
+
+template <class T>
+void raise(State<T>& state, const Block<T>& peak, int64_t rows) {
+  for (int i = 0; i < COLS; i++) {
+    auto up = peak.col[i] > state.largest.col[i] + T(SLACK);
+    if (!any<T>(up)) continue;
+    // The others get the factor e^0 = 1, so no query notices its neighbours.
+    Vec<T> risen = up ? peak.col[i] : state.largest.col[i];
+    Vec<T> decay = exp<T>(state.largest.col[i] - risen);
+    state.largest.col[i] = risen;
+    state.total.col[i] *= decay;
+    for (int64_t r = 0; r < rows; r++) state.mean[r].col[i] *= decay;
+  }
+}
+
+// Weights of a tile and their mean of few columns in one go: E sums stay in registers.
+template <class T, int E>
+void weigh_few(State<T>& state, const Block<T>* logits, const T* values, int64_t count) {
+  for (int i = 0; i < COLS; i++) {
+    Vec<T> largest = state.largest.col[i], total{}, mean[E > 0 ? E : 1]{};
+    for (int64_t j = 0; j < count; j++) {
+      Vec<T> p = exp<T>(logits[j].col[i] - largest);
+      total += p;
+#pragma GCC unroll 8
+      for (int c = 0; c < E; c++) mean[c] += p * values[j * ROWS + c];
+    }
+    state.total.col[i] += total;
+    for (int c = 0; c < E; c++) state.mean[c].col[i] += mean[c];
+  }
+}
+
+template <class T>
+void weigh(State<T>& state, Block<T>* logits, const T* values, int64_t count, int64_t panels) {
+  Vec<T> total[COLS]{};
+  for (int64_t j = 0; j < count; j++)
+#pragma GCC unroll 8
+    for (int i = 0; i < COLS; i++) total[i] += logits[j].col[i] = exp<T>(logits[j].col[i] - state.largest.col[i]);
+  for (int i = 0; i < COLS; i++) state.total.col[i] += total[i];
+  for (int64_t s = 0; s < panels; s++) {
+    Vec<T> sum[ROWS][COLS]{};
+    product<T>(values + s * count * ROWS, logits, count, sum);
+    for (int r = 0; r < ROWS; r++)
+      for (int i = 0; i < COLS; i++) state.mean[s * ROWS + r].col[i] += sum[r][i];
+  }
+}
+
+// One tile of keys absorbed by a block of queries.
+template <class T>
+void absorb(State<T>& state, const Keys<T>& keys, int64_t first, Block<T>* logits) {
+  int64_t count = std::min<int64_t>(TILE, keys.n - first);
+  Block<T> peak;
+  for (int i = 0; i < COLS; i++) peak.col[i] = Vec<T>{} - std::numeric_limits<T>::infinity();
+  for (int64_t j = 0; j < count; j += ROWS) {
+    Vec<T> sum[ROWS][COLS];
+    for (int r = 0; r < ROWS; r++)
+      for (int i = 0; i < COLS; i++) sum[r][i] = Vec<T>{} + keys.biases[first + j + r];
+    product<T>(keys.keys + (first + j) * keys.d, state.queries, keys.d, sum);
+    for (int r = 0; r < ROWS; r++)
+      for (int i = 0; i < COLS; i++) logits[j + r].col[i] = sum[r][i];
+  }
+  // Not in the loop above, whose product needs every register.
+  for (int64_t j = 0; j < count; j++)
+    for (int i = 0; i < COLS; i++) peak.col[i] = above(logits[j].col[i], peak.col[i]);
+  raise(state, peak, keys.panels * ROWS);
+  const T* values = keys.values + first * keys.panels * ROWS;
+  if (keys.e == 0) return weigh_few<T, 0>(state, logits, values, count);
+  if (keys.e == 1) return weigh_few<T, 1>(state, logits, values, count);
+  if (keys.e == 2) return weigh_few<T, 2>(state, logits, values, count);
+  if (keys.e == 3) return weigh_few<T, 3>(state, logits, values, count);
+  weigh(state, logits, values, count, keys.panels);
+}
+
+constexpr int64_t up_to(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+template <class T>
+using Room = std::unique_ptr<T[], decltype(&std::free)>;
+
+template <class T>
+Room<T> room(int64_t count) {
+  void* found = std::aligned_alloc(64, up_to(count * sizeof(T) + 1, 64));
+  if (found == nullptr) throw std::bad_alloc();
+  return {static_cast<T*>(found), std::free};
+}
+
+// Far below all other logits, and finite, so that products with zero stay zero: the bias of a key without mass.
+template <class T>
+constexpr T LOWEST = -std::numeric_limits<T>::max() / 8;
+
+template <class T>
+void pack(Keys<T>& to, const T* k, const T* b, const T* v, int64_t n) {
+  for (int64_t j = 0; j < to.n; j++) {
+    to.biases[j] = j >= n || b[j] < LOWEST<T> ? LOWEST<T> : b[j];
+    T* key = to.keys + j / ROWS * ROWS * to.d + j % ROWS;
+    for (int64_t c = 0; c < to.d; c++) key[c * ROWS] = j < n ? k[j * to.d + c] : T(0);
+    int64_t tile = j / TILE * TILE, count = std::min<int64_t>(TILE, to.n - tile);
+    T* value = to.values + tile * to.panels * ROWS + (j - tile) * ROWS;
+    for (int64_t c = 0; c < to.panels * ROWS; c++) value[c / ROWS * count * ROWS + c % ROWS] = j < n && c < to.e ? v[j * to.e + c] : T(0);
+  }
+}
+
+// Numbers too small to be normal count as zero, as in XLA's own code. Threads may come with either setting, and results must not depend on it.
+struct FlushSmall {
+#if defined(__SSE__)
+  unsigned before = __builtin_ia32_stmxcsr();
+  FlushSmall() { __builtin_ia32_ldmxcsr(before | 0x8040); }
+  ~FlushSmall() { __builtin_ia32_ldmxcsr(before); }
+#endif
+};
+
+// One sum, shared by the threads that work on it. A task is a few blocks of queries: while a tile of keys is in the cache, all of them use it.
+template <class T>
+struct Job {
+  const T* q;
+  T *log_sum, *mean;
+  int64_t m, blocks, tasks, workspace;
+  Keys<T> keys;
+  Room<T> packed{nullptr, std::free};
+  Room<Block<T>> work{nullptr, std::free};
+  std::atomic<int64_t> threads{0}, next{0};
+  int64_t done = 0;
+  std::mutex mutex;
+  std::condition_variable all_done;
+
+  // Takes tasks until there are none. A thread that comes when all are taken touches nothing but the counters.
+  void help() {
+    FlushSmall flush;
+    Block<T>* mine = work.get() + threads++ * workspace;
+    for (int64_t task; (task = next++) < tasks;) {
+      run(task * blocks * QUERIES<T>, mine);
+      std::lock_guard lock(mutex);
+      if (++done == tasks) all_done.notify_all();
+    }
+  }
+
+  void run(int64_t first, Block<T>* mine) const {
+    int64_t rows = keys.panels * ROWS, count = std::min(blocks, (m - first + QUERIES<T> - 1) / QUERIES<T>);
+    Block<T>* logits = mine;
+    State<T> states[MOST_BLOCKS];
+    for (int64_t s = 0; s < count; s++) {
+      states[s].queries = mine + TILE + s * (keys.d + rows);
+      states[s].mean = states[s].queries + keys.d;
+      start(states[s], first + s * QUERIES<T>);
+    }
+    for (int64_t j = 0; j < keys.n; j += TILE)
+      for (int64_t s = 0; s < count; s++) absorb(states[s], keys, j, logits);
+    for (int64_t s = 0; s < count; s++) finish(states[s], first + s * QUERIES<T>);
+  }
+
+  void start(State<T>& state, int64_t first) const {
+    std::memset(state.mean, 0, keys.panels * ROWS * sizeof(Block<T>));
+    // Past the last query the last one is repeated.
+    for (int64_t i = 0; i < QUERIES<T>; i++)
+      for (int64_t c = 0; c < keys.d; c++) at(state.queries[c], i) = q[std::min(first + i, m - 1) * keys.d + c];
+    for (int i = 0; i < COLS; i++) {
+      state.largest.col[i] = Vec<T>{} - std::numeric_limits<T>::infinity();
+      state.total.col[i] = Vec<T>{};
+    }
+  }
+
+  void finish(State<T>& state, int64_t first) const {
+    for (int64_t i = 0; i < QUERIES<T> && first + i < m; i++) {
+      T largest = at(state.largest, i), total = at(state.total, i);
+      // No key has mass: the sum is zero, and so is the mean. (Not if the total is NaN: then something else is wrong.)
+      bool none = largest < LOWEST<T> / 2 && total >= 0;
+      log_sum[first + i] = none ? -std::numeric_limits<T>::infinity() : largest + std::log(total);
+      for (int64_t c = 0; c < keys.e; c++) mean[(first + i) * keys.e + c] = none ? T(0) : at(state.mean[c], i) / total;
+    }
+  }
+};
+
+template <class T>
+using Array = ffi::Buffer<Real<T>::dtype>;
+
+template <class T>
+ffi::Error softmax(ffi::ThreadPool pool, int64_t threads, Array<T> q, Array<T> k, Array<T> b, Array<T> v, ffi::Result<Array<T>> log_sum,
+                   ffi::Result<Array<T>> mean) try {
+  auto qs = q.dimensions(), ks = k.dimensions(), vs = v.dimensions();
+  if (qs.size() != 2 || ks.size() != 2 || vs.size() != 2 || qs[1] != ks[1] || ks[0] != vs[0] || int64_t(b.element_count()) != ks[0])
+    return ffi::Error::InvalidArgument("softmax wants q[m, d], k[n, d], b[n], v[n, e]");
+  int64_t m = qs[0], d = ks[1], n = up_to(ks[0], ROWS), e = vs[1], rows = up_to(e, ROWS);
+  if (m == 0) return ffi::Error::Success();
+
+  auto job = std::make_shared<Job<T>>();
+  job->q = q.typed_data(), job->log_sum = log_sum->typed_data(), job->mean = mean->typed_data(), job->m = m;
+  job->packed = room<T>(n * (d + 1 + rows));
+  T* packed = job->packed.get();
+  job->keys = {n, d, e, rows / ROWS, packed, packed + n * d, packed + n * (d + 1)};
+  pack(job->keys, k.typed_data(), b.typed_data(), v.typed_data(), ks[0]);
+
+  if (threads <= 0) threads = std::max<int64_t>(1, pool.num_threads());
+  int64_t blocks = up_to(m, QUERIES<T>) / QUERIES<T>;
+  // As many blocks in a task as the second-level cache holds with a tile of keys, but something to do for every thread.
+  int64_t fit = (1 << 18) / ((d + rows) * int64_t(sizeof(Block<T>)) + 1);
+  job->blocks = std::max<int64_t>(1, std::min({int64_t(MOST_BLOCKS), fit, blocks / (4 * threads)}));
+  job->tasks = (blocks + job->blocks - 1) / job->blocks;
+  threads = std::min(threads, job->tasks);
+  job->workspace = TILE + job->blocks * (d + rows);
+  job->work = room<Block<T>>(threads * job->workspace);
+  // This thread works too, and waits only for tasks that others have begun: the pool may be busy, or this thread one of its own.
+  for (int64_t i = 1; i < threads; i++) pool.Schedule([job] { job->help(); });
+  job->help();
+  std::unique_lock lock(job->mutex);
+  job->all_done.wait(lock, [&] { return job->done == job->tasks; });
+  return ffi::Error::Success();
+} catch (const std::bad_alloc&) {
+  return ffi::Error(ffi::ErrorCode::kResourceExhausted, "softmax: no memory for a copy of the keys and values");
+}
+
+template <class T>
+auto signature() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .template Attr<int64_t>("threads")
+      .template Arg<Array<T>>()
+      .template Arg<Array<T>>()
+      .template Arg<Array<T>>()
+      .template Arg<Array<T>>()
+      .template Ret<Array<T>>()
+      .template Ret<Array<T>>();
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(attnflow_softmax_float32, softmax<float>, signature<float>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(attnflow_softmax_float64, softmax<double>, signature<double>());
