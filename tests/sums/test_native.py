@@ -47,8 +47,8 @@ def check(got, q, k, b, v):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 8, 16, 33, 64, 256])
 def test_against_numpy(rng, d, dtype):
-    for m, n in [(1, 1), (1, 300), (37, 1), (25, 131), (101, 515)]:
-        for e in sorted({0, 1, 3, d}):
+    for m, n in [(1, 1), (1, 300), (25, 1), (101, 515)]:
+        for e in sorted({0, 1, d}):
             q, k, b, v = sample(rng, m, n, d, e, dtype, 1 / np.sqrt(d))
             check(native.softmax(q, k, b, v), q, k, b, v)
 

@@ -82,6 +82,7 @@ struct Simd {
   typedef typename Real<T>::Int Bits __attribute__((vector_size(BYTES)));
   static constexpr int lanes = BYTES / sizeof(T);
 };
+#define EACH _Pragma("GCC unroll 8") for (int i = 0; i < N; i++)
 template <class T>
 using Vec = typename Simd<T>::Vec;
 
@@ -113,22 +114,25 @@ inline V above(V floor, V x) {
   return floor > x ? floor : x;
 }
 
-// e^x for x below about 60; exactly 0 from where 2^x is no longer normal. NaN stays NaN.
-template <class T>
-inline Vec<T> exp(Vec<T> x) {
+// e^x for x below about 60, exactly 0 from where that is no longer normal; NaN stays NaN. On a few vectors at a time, step by step: one alone
+// is a long chain in which every step waits for the one before.
+template <class T, int N>
+inline __attribute__((always_inline)) void exponential(Vec<T> (&x)[N]) {
   using R = Real<T>;
-  x = above(held(Vec<T>{} + R::zero), x);
-  Vec<T> t = x * R::log2e + R::shift;
-  Vec<T> power = t - R::shift;
-  Vec<T> r = x - power * R::ln2;
-  if constexpr (R::ln2_rest != 0) r -= power * R::ln2_rest;
+  using Bits = typename Simd<T>::Bits;
   constexpr int degree = std::size(R::taylor);
-  Vec<T> p = Vec<T>{} + R::taylor[degree - 1];
+  Vec<T> t[N], r[N], p[N];
+  EACH x[i] = above(held(Vec<T>{} + R::zero), x[i]);
+  EACH t[i] = x[i] * R::log2e + R::shift;
+  EACH p[i] = t[i] - R::shift;
+  EACH r[i] = x[i] - p[i] * R::ln2;
+  if constexpr (R::ln2_rest != 0) EACH r[i] -= p[i] * R::ln2_rest;
+  EACH p[i] = r[i] * R::taylor[degree - 1] + R::taylor[degree - 2];
 #pragma GCC unroll 16
-  for (int i = degree - 2; i >= 0; i--) p = p * r + R::taylor[i];
-  p = p * r + T(1);
+  for (int k = degree - 3; k >= 0; k--) EACH p[i] = p[i] * r[i] + R::taylor[k];
+  EACH p[i] = p[i] * r[i] + T(1);
   // The low bits of t are the biased exponent; the rest is shifted out.
-  return p * (Vec<T>)((typename Simd<T>::Bits)t << R::mantissa);
+  EACH x[i] = p[i] * (Vec<T>)((Bits)t[i] << R::mantissa);
 }
 
 template <class T>
@@ -139,14 +143,14 @@ inline bool any(typename Simd<T>::Bits mask) {
 }
 
 // c[r][.] += sum_k a[k][r] b[k][.]: the one matrix product.
-template <class T>
-inline __attribute__((always_inline)) void product(const T* a, const Block<T>* b, int64_t depth, Vec<T> (&c)[ROWS][COLS]) {
+template <class T, int R>
+inline __attribute__((always_inline)) void product(const T* a, const Block<T>* b, int64_t depth, Vec<T> (&c)[R][COLS]) {
   for (int64_t k = 0; k < depth; k++) {
     Vec<T> x[COLS];
 #pragma GCC unroll 8
     for (int i = 0; i < COLS; i++) x[i] = held(b[k].col[i]);
 #pragma GCC unroll 8
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
       for (int i = 0; i < COLS; i++) c[r][i] += a[k * ROWS + r] * x[i];
   }
@@ -156,19 +160,19 @@ inline __attribute__((always_inline)) void product(const T* a, const Block<T>* b
 template <class T>
 struct Keys {
   int64_t n, d, e, panels;  // n is filled up, and so is e to panels * ROWS
-  T *keys, *biases, *values;
-  // values: for each tile, for each panel of columns, for each key of the tile, ROWS numbers
+  T *keys, *biases, *values;  // values: for each tile, for each panel of columns, for each key of the tile, ROWS numbers
+  T *longest, *highest;       // of each tile: the largest norm of a key, the largest bias
 };
 
 // What is known of a block of queries so far.
 template <class T>
 struct State {
   Block<T>*queries, *mean;  // [d], [panels * ROWS]
-  Block<T> largest, total;
+  Block<T> norm, largest, total;  // the norm of the query, the running maximum of its logits, the sum relative to it
 };
 
-// A running maximum is raised when a logit passes it by this much. Raising for less would only cost time.
-constexpr int SLACK = 16;
+// Logits may pass the running maximum by this much before it is raised: it serves to keep e^x in range, for which it need not be exact.
+constexpr int SLACK = 20;
 
 template <class T>
 void raise(State<T>& state, const Block<T>& peak, int64_t rows) {
@@ -177,41 +181,50 @@ void raise(State<T>& state, const Block<T>& peak, int64_t rows) {
     if (!any<T>(up)) continue;
     // The others get the factor e^0 = 1, so no query notices its neighbours.
     Vec<T> risen = up ? peak.col[i] : state.largest.col[i];
-    Vec<T> decay = exp<T>(state.largest.col[i] - risen);
+    Vec<T> decay[1] = {state.largest.col[i] - risen};
+    exponential<T>(decay);
     state.largest.col[i] = risen;
-    state.total.col[i] *= decay;
-    for (int64_t r = 0; r < rows; r++) state.mean[r].col[i] *= decay;
+    state.total.col[i] *= decay[0];
+    for (int64_t r = 0; r < rows; r++) state.mean[r].col[i] *= decay[0];
   }
 }
 
-// Weights of a tile and their mean of few columns in one go: E sums stay in registers.
-template <class T, int E>
-void weigh_few(State<T>& state, const Block<T>* logits, const T* values, int64_t count) {
-  for (int i = 0; i < COLS; i++) {
-    Vec<T> largest = state.largest.col[i], total{}, mean[E > 0 ? E : 1]{};
-    for (int64_t j = 0; j < count; j++) {
-      Vec<T> p = exp<T>(logits[j].col[i] - largest);
-      total += p;
-#pragma GCC unroll 8
-      for (int c = 0; c < E; c++) mean[c] += p * values[j * ROWS + c];
-    }
-    state.total.col[i] += total;
-    for (int c = 0; c < E; c++) state.mean[c].col[i] += mean[c];
-  }
+// Whether no logit of the tile can pass the maximum by more than the slack, as |<q, k>| <= |q| |k|. After the first tile most often none can,
+// and nobody need look for the maximum.
+template <class T>
+bool is_low(const State<T>& state, const Keys<T>& keys, int64_t tile) {
+  typename Simd<T>::Bits low = {};
+  for (int i = 0; i < COLS; i++)
+    low |= ~(state.norm.col[i] * keys.longest[tile] + keys.highest[tile] <= state.largest.col[i] + T(SLACK));
+  return !any<T>(low);
+}
+
+// The mean of R columns gets the share of a tile.
+template <class T, int R>
+void add_means(Block<T>* mean, const Block<T>* weights, const T* values, int64_t count) {
+  Vec<T> sum[R][COLS]{};
+  product<T, R>(values, weights, count, sum);
+  for (int r = 0; r < R; r++)
+    for (int i = 0; i < COLS; i++) mean[r].col[i] += sum[r][i];
 }
 
 template <class T>
-void weigh(State<T>& state, Block<T>* logits, const T* values, int64_t count, int64_t panels) {
+void weigh(State<T>& state, Block<T>* logits, const T* values, int64_t count, int64_t e) {
   Vec<T> total[COLS]{};
-  for (int64_t j = 0; j < count; j++)
-#pragma GCC unroll 8
-    for (int i = 0; i < COLS; i++) total[i] += logits[j].col[i] = exp<T>(logits[j].col[i] - state.largest.col[i]);
+  for (int64_t j = 0; j < count; j++) {
+    Vec<T> p[COLS];
+    for (int i = 0; i < COLS; i++) p[i] = logits[j].col[i] - state.largest.col[i];
+    exponential<T>(p);
+    for (int i = 0; i < COLS; i++) total[i] += logits[j].col[i] = p[i];
+  }
   for (int i = 0; i < COLS; i++) state.total.col[i] += total[i];
-  for (int64_t s = 0; s < panels; s++) {
-    Vec<T> sum[ROWS][COLS]{};
-    product<T>(values + s * count * ROWS, logits, count, sum);
-    for (int r = 0; r < ROWS; r++)
-      for (int i = 0; i < COLS; i++) state.mean[s * ROWS + r].col[i] += sum[r][i];
+  for (int64_t c = 0; c < e; c += ROWS) {
+    Block<T>* mean = state.mean + c;
+    const T* panel = values + c * count;
+    if (e - c == 1) add_means<T, 1>(mean, logits, panel, count);
+    else if (e - c == 2) add_means<T, 2>(mean, logits, panel, count);
+    else if (e - c == 3) add_means<T, 3>(mean, logits, panel, count);
+    else add_means<T, ROWS>(mean, logits, panel, count);
   }
 }
 
@@ -219,26 +232,24 @@ void weigh(State<T>& state, Block<T>* logits, const T* values, int64_t count, in
 template <class T>
 void absorb(State<T>& state, const Keys<T>& keys, int64_t first, Block<T>* logits) {
   int64_t count = std::min<int64_t>(TILE, keys.n - first);
-  Block<T> peak;
-  for (int i = 0; i < COLS; i++) peak.col[i] = Vec<T>{} - std::numeric_limits<T>::infinity();
+  bool low = is_low(state, keys, first / TILE);
   for (int64_t j = 0; j < count; j += ROWS) {
     Vec<T> sum[ROWS][COLS];
     for (int r = 0; r < ROWS; r++)
       for (int i = 0; i < COLS; i++) sum[r][i] = Vec<T>{} + keys.biases[first + j + r];
-    product<T>(keys.keys + (first + j) * keys.d, state.queries, keys.d, sum);
+    product<T, ROWS>(keys.keys + (first + j) * keys.d, state.queries, keys.d, sum);
     for (int r = 0; r < ROWS; r++)
       for (int i = 0; i < COLS; i++) logits[j + r].col[i] = sum[r][i];
   }
-  // Not in the loop above, whose product needs every register.
-  for (int64_t j = 0; j < count; j++)
-    for (int i = 0; i < COLS; i++) peak.col[i] = above(logits[j].col[i], peak.col[i]);
-  raise(state, peak, keys.panels * ROWS);
+  if (!low) {
+    Block<T> peak;
+    for (int i = 0; i < COLS; i++) peak.col[i] = Vec<T>{} - std::numeric_limits<T>::infinity();
+    for (int64_t j = 0; j < count; j++)
+      for (int i = 0; i < COLS; i++) peak.col[i] = above(logits[j].col[i], peak.col[i]);
+    raise(state, peak, keys.panels * ROWS);
+  }
   const T* values = keys.values + first * keys.panels * ROWS;
-  if (keys.e == 0) return weigh_few<T, 0>(state, logits, values, count);
-  if (keys.e == 1) return weigh_few<T, 1>(state, logits, values, count);
-  if (keys.e == 2) return weigh_few<T, 2>(state, logits, values, count);
-  if (keys.e == 3) return weigh_few<T, 3>(state, logits, values, count);
-  weigh(state, logits, values, count, keys.panels);
+  weigh(state, logits, values, count, keys.e);
 }
 
 constexpr int64_t up_to(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -260,6 +271,13 @@ constexpr T LOWEST = -std::numeric_limits<T>::max() / 8;
 template <class T>
 void pack(Keys<T>& to, const T* k, const T* b, const T* v, int64_t n) {
   for (int64_t j = 0; j < to.n; j++) {
+    T square = 0;
+    for (int64_t c = 0; c < to.d && j < n; c++) square += k[j * to.d + c] * k[j * to.d + c];
+    T &longest = to.longest[j / TILE], &highest = to.highest[j / TILE];
+    if (j % TILE == 0) longest = 0, highest = LOWEST<T>;
+    // Written so that a NaN stays: then the tile is not low.
+    if (!(std::sqrt(square) <= longest)) longest = std::sqrt(square);
+    if (j < n && !(b[j] <= highest)) highest = b[j];
     to.biases[j] = j >= n || b[j] < LOWEST<T> ? LOWEST<T> : b[j];
     T* key = to.keys + j / ROWS * ROWS * to.d + j % ROWS;
     for (int64_t c = 0; c < to.d; c++) key[c * ROWS] = j < n ? k[j * to.d + c] : T(0);
@@ -324,8 +342,10 @@ struct Job {
       for (int64_t c = 0; c < keys.d; c++) at(state.queries[c], i) = q[std::min(first + i, m - 1) * keys.d + c];
     for (int i = 0; i < COLS; i++) {
       state.largest.col[i] = Vec<T>{} - std::numeric_limits<T>::infinity();
-      state.total.col[i] = Vec<T>{};
+      state.norm.col[i] = state.total.col[i] = Vec<T>{};
+      for (int64_t c = 0; c < keys.d; c++) state.norm.col[i] += state.queries[c].col[i] * state.queries[c].col[i];
     }
+    for (int64_t i = 0; i < QUERIES<T>; i++) at(state.norm, i) = std::sqrt(at(state.norm, i));
   }
 
   void finish(State<T>& state, int64_t first) const {
@@ -353,9 +373,11 @@ ffi::Error softmax(ffi::ThreadPool pool, int64_t threads, Array<T> q, Array<T> k
 
   auto job = std::make_shared<Job<T>>();
   job->q = q.typed_data(), job->log_sum = log_sum->typed_data(), job->mean = mean->typed_data(), job->m = m;
-  job->packed = room<T>(n * (d + 1 + rows));
+  int64_t tiles = (n + TILE - 1) / TILE;
+  job->packed = room<T>(n * (d + 1 + rows) + 2 * tiles);
   T* packed = job->packed.get();
-  job->keys = {n, d, e, rows / ROWS, packed, packed + n * d, packed + n * (d + 1)};
+  T* bounds = packed + n * (d + 1 + rows);
+  job->keys = {n, d, e, rows / ROWS, packed, packed + n * d, packed + n * (d + 1), bounds, bounds + tiles};
   pack(job->keys, k.typed_data(), b.typed_data(), v.typed_data(), ks[0]);
 
   if (threads <= 0) threads = std::max<int64_t>(1, pool.num_threads());
