@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 
@@ -203,9 +204,41 @@ def test_it_can_be_turned_off_and_the_path_says_so(rng, monkeypatch, tmp_path):
         af.Streamed(native=True)
 
 
-def test_masks_and_other_reductions_go_on_with_tiles(rng):
+@needs_kernel
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("d", "e"), [(2, 2), (7, 9)])
+def test_the_first_keys_only(rng, dtype, d, e):
+    q, k, b, v = sample(rng, 203, 400, d, e, dtype)
+    seen = rng.integers(1, 401, size=203).astype(np.int32)
+    hidden = np.arange(400)[None] >= seen[:, None]
+    for order in (np.arange(203), np.argsort(seen)):
+        log_sum, mean = native.softmax(q[order], k, b, v, jnp.asarray(seen[order]))
+        scores = np.where(hidden, -np.inf, np.asarray(q, np.float64) @ np.asarray(k, np.float64).T + np.asarray(b, np.float64))
+        norm = logsumexp(scores, axis=1)
+        np.testing.assert_allclose(log_sum, norm[order], rtol=0, atol=100 * np.finfo(dtype).eps)
+        np.testing.assert_allclose(mean, (np.exp(scores - norm[:, None]) @ v)[order], rtol=0, atol=100 * np.finfo(dtype).eps)
+    nothing = native.softmax(q, k, b, v, jnp.asarray(seen).at[3].set(0))
+    assert nothing[0][3] == -np.inf
+    assert np.all(nothing[1][3] == 0)
+    np.testing.assert_array_equal(native.softmax(q, k, b, v, jnp.full(203, 400, jnp.int32))[1], native.softmax(q, k, b, v)[1])
+
+
+@needs_kernel
+def test_causal_laws(rng):
+    # Tokens in any order, some at the same place.
+    mu = af.Particles(rng.normal(size=(300, 3)), order=rng.integers(0, 40, size=300) / 40)
+    law = af.simple_attention(2.0, 3, mask=af.Causal())
+    rate = lambda sums: jax.jit(lambda x: mu.with_state(x).rate(law.at(mu.with_state(x), sums=sums)))  # noqa: E731
+    kernel, dense = (rate(sums) for sums in (af.Streamed(native=True), af.Dense()))
+    assert "custom-call" in kernel.lower(mu.points).compile().as_text()
+    np.testing.assert_allclose(kernel(mu.points), dense(mu.points), atol=1e-13)
+    change = jnp.asarray(rng.normal(size=(300, 3)))
+    np.testing.assert_allclose(*(jax.jvp(f, (mu.points,), (change,))[1] for f in (kernel, dense)), atol=1e-12)
+
+
+def test_other_masks_and_reductions_go_on_with_tiles(rng):
     mu = af.Particles(rng.normal(size=(20, 3)), order=rng.random(20))
-    for law in (af.simple_attention(1.0, 3, mask=af.Causal()), af.simple_attention(1.0, 3, af.Hardmax())):
+    for law in (af.simple_attention(1.0, 3, mask=af.Window(0.3)), af.simple_attention(1.0, 3, af.Hardmax())):
         np.testing.assert_allclose(mu.rate(law.at(mu, sums=af.Streamed())), mu.rate(law.at(mu)), atol=1e-13)
 
 
@@ -222,7 +255,14 @@ def test_a_compiler_builds_it(tmp_path):
 def test_no_compiler_is_no_error(tmp_path):
     env = os.environ | {"PATH": str(tmp_path), "CXX": ""}
     out = subprocess.run([sys.executable, "-m", "attnflow.sums.native"], capture_output=True, text=True, env=env, check=True)
-    assert out.stdout == "no C++ compiler found (CXX, c++, g++, clang++): streamed sums run on XLA tiles\n"
+    assert out.stdout == "streamed sums run on XLA tiles: no C++ compiler found (CXX, c++, g++, clang++)\n"
+
+
+def test_a_compiler_that_fails_says_why(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", shutil.which("false") or "false")
+    with pytest.raises(RuntimeError, match=r"could not compile softmax.cpp, set CXX to another compiler; it said: nothing"):
+        build.build(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_bad_file_is_not_loaded(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ class Streamed(Engine):
     # megabytes, large enough for the matrix product, small enough for the cache.
     queries: int = eqx.field(static=True, default=2048)
     keys: int = eqx.field(static=True, default=512)
-    # Values of softmax without a mask may come from the compiled kernel, which has tiles of its own; all else from the tiles above.
+    # Values of softmax, free or causal, may come from the compiled kernel, which has tiles of its own; all else from the tiles above.
     # `None` takes the kernel where it is built, `True` insists on it, `False` does without.
     native: bool | None = eqx.field(static=True, default=None)
 

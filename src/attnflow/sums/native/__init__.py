@@ -8,8 +8,9 @@ import functools
 import os
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int32
 
 from attnflow.sums.native.build import built, name
 
@@ -22,19 +23,25 @@ def available() -> bool:
 
 
 def softmax(
-    q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], v: Float[Array, "n e"], threads: int = 0
+    q: Float[Array, "m d"],
+    k: Float[Array, "n d"],
+    b: Float[Array, " n"],
+    v: Float[Array, "n e"],
+    seen: Int32[Array, " m"] | None = None,
+    threads: int = 0,
 ) -> tuple[Float[Array, " m"], Float[Array, "m e"]]:
     """`log sum_j e^{l_ij}` and `sum_j e^{l_ij} v_j / sum_j e^{l_ij}` for `l_ij = <q_i, k_j> + b_j`.
 
-    A key without mass has `b = -inf`; if no key has mass the log-sum is minus infinity and the mean zero. `v` may have no columns. Results
-    are the same, bit by bit, for any number of threads. No derivatives: the reductions have those.
+    A key without mass has `b = -inf`. With `seen`, query i sees the first `seen_i` keys only; what a block of neighbours does not see costs
+    nothing, so queries should come in order. Without any key the log-sum is minus infinity and the mean zero. `v` may have no columns.
+    Results are the same, bit by bit, for any number of threads. No derivatives: the reductions have those.
 
-    **Arguments:** `q [m, d]`, `k [n, d]`, `b [n]`, `v [n, e]`, all float32 or all float64; `threads`, 0 for as many as XLA has.
+    **Arguments:** `q [m, d]`, `k [n, d]`, `b [n]`, `v [n, e]`, all float32 or all float64; `seen [m]`; `threads`, 0 for as many as XLA has.
     """
     (m, _), (_, e), dtype = q.shape, v.shape, q.dtype
     result = jax.ShapeDtypeStruct((m,), dtype), jax.ShapeDtypeStruct((m, e), dtype)
     call = jax.ffi.ffi_call(_target(str(dtype)), result, vmap_method="sequential")
-    log_sum, mean = call(q, k, b, v, threads=np.int64(threads))
+    log_sum, mean = call(q, k, b, v, jnp.zeros(0, jnp.int32) if seen is None else seen, threads=np.int64(threads))
     return log_sum, mean
 
 

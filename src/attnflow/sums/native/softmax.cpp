@@ -2,6 +2,8 @@
 //
 //     log_sum_i = log sum_j e^{l_ij},    mean_i = sum_j e^{l_ij - log_sum_i} v_j,    l_ij = <q_i, k_j> + b_j.
 //
+// Query i sees the first seen_i keys; all of them if that is not given.
+//
 // Queries lie along the lanes of a vector register, everywhere. Maximum, sum and mean of a query then never leave its lane, keys and values
 // are only ever broadcast, and both matrix products (keys with queries, values with weights) are one and the same small kernel.
 // What a query gets depends on its own row and on the keys alone: not on its neighbours, and not on how many threads there are.
@@ -156,6 +158,10 @@ inline __attribute__((always_inline)) void product(const T* a, const Block<T>* b
   }
 }
 
+// The logit of a key without mass or unseen: far below all others, and finite, so that products with zero stay zero.
+template <class T>
+constexpr T LOWEST = -std::numeric_limits<T>::max() / 8;
+
 // Keys and values, cut into panels of ROWS numbers so that the product reads them in a row; filled up with keys without mass.
 template <class T>
 struct Keys {
@@ -168,7 +174,9 @@ struct Keys {
 template <class T>
 struct State {
   Block<T>*queries, *mean;  // [d], [panels * ROWS]
-  Block<T> norm, largest, total;  // the norm of the query, the running maximum of its logits, the sum relative to it
+  typename Simd<T>::Bits seen[COLS];  // how many keys the query sees
+  int64_t fewest, most;               // of the block
+  Block<T> norm, largest, total;      // the norm of the query, the running maximum of its logits, the sum relative to it
 };
 
 // Logits may pass the running maximum by this much before it is raised: it serves to keep e^x in range, for which it need not be exact.
@@ -231,6 +239,7 @@ void weigh(State<T>& state, Block<T>* logits, const T* values, int64_t count, in
 // One tile of keys absorbed by a block of queries.
 template <class T>
 void absorb(State<T>& state, const Keys<T>& keys, int64_t first, Block<T>* logits) {
+  using Int = typename Real<T>::Int;
   int64_t count = std::min<int64_t>(TILE, keys.n - first);
   bool low = is_low(state, keys, first / TILE);
   for (int64_t j = 0; j < count; j += ROWS) {
@@ -241,6 +250,9 @@ void absorb(State<T>& state, const Keys<T>& keys, int64_t first, Block<T>* logit
     for (int r = 0; r < ROWS; r++)
       for (int i = 0; i < COLS; i++) logits[j + r].col[i] = sum[r][i];
   }
+  if (state.fewest < first + count)
+    for (int64_t j = 0; j < count; j++)
+      for (int i = 0; i < COLS; i++) logits[j].col[i] = state.seen[i] > Int(first + j) ? logits[j].col[i] : Vec<T>{} + LOWEST<T>;
   if (!low) {
     Block<T> peak;
     for (int i = 0; i < COLS; i++) peak.col[i] = Vec<T>{} - std::numeric_limits<T>::infinity();
@@ -263,10 +275,6 @@ Room<T> room(int64_t count) {
   if (found == nullptr) throw std::bad_alloc();
   return {static_cast<T*>(found), std::free};
 }
-
-// Far below all other logits, and finite, so that products with zero stay zero: the bias of a key without mass.
-template <class T>
-constexpr T LOWEST = -std::numeric_limits<T>::max() / 8;
 
 template <class T>
 void pack(Keys<T>& to, const T* k, const T* b, const T* v, int64_t n) {
@@ -300,6 +308,7 @@ struct FlushSmall {
 template <class T>
 struct Job {
   const T* q;
+  const int32_t* seen;  // null if all keys are seen
   T *log_sum, *mean;
   int64_t m, blocks, tasks, workspace;
   Keys<T> keys;
@@ -315,7 +324,8 @@ struct Job {
     FlushSmall flush;
     Block<T>* mine = work.get() + threads++ * workspace;
     for (int64_t task; (task = next++) < tasks;) {
-      run(task * blocks * QUERIES<T>, mine);
+      // From the end: the queries that see most, if they are in order, are not left for last.
+      run((tasks - 1 - task) * blocks * QUERIES<T>, mine);
       std::lock_guard lock(mutex);
       if (++done == tasks) all_done.notify_all();
     }
@@ -331,7 +341,8 @@ struct Job {
       start(states[s], first + s * QUERIES<T>);
     }
     for (int64_t j = 0; j < keys.n; j += TILE)
-      for (int64_t s = 0; s < count; s++) absorb(states[s], keys, j, logits);
+      for (int64_t s = 0; s < count; s++)
+        if (j < states[s].most) absorb(states[s], keys, j, logits);
     for (int64_t s = 0; s < count; s++) finish(states[s], first + s * QUERIES<T>);
   }
 
@@ -345,7 +356,13 @@ struct Job {
       state.norm.col[i] = state.total.col[i] = Vec<T>{};
       for (int64_t c = 0; c < keys.d; c++) state.norm.col[i] += state.queries[c].col[i] * state.queries[c].col[i];
     }
-    for (int64_t i = 0; i < QUERIES<T>; i++) at(state.norm, i) = std::sqrt(at(state.norm, i));
+    state.fewest = keys.n, state.most = seen == nullptr ? keys.n : 0;
+    for (int64_t i = 0; i < QUERIES<T>; i++) {
+      at(state.norm, i) = std::sqrt(at(state.norm, i));
+      int64_t sees = seen == nullptr ? keys.n : std::clamp<int64_t>(seen[std::min(first + i, m - 1)], 0, keys.n);
+      state.seen[i / Simd<T>::lanes][i % Simd<T>::lanes] = sees;
+      state.fewest = std::min(state.fewest, sees), state.most = std::max(state.most, sees);
+    }
   }
 
   void finish(State<T>& state, int64_t first) const {
@@ -363,16 +380,19 @@ template <class T>
 using Array = ffi::Buffer<Real<T>::dtype>;
 
 template <class T>
-ffi::Error softmax(ffi::ThreadPool pool, int64_t threads, Array<T> q, Array<T> k, Array<T> b, Array<T> v, ffi::Result<Array<T>> log_sum,
-                   ffi::Result<Array<T>> mean) try {
+ffi::Error softmax(ffi::ThreadPool pool, int64_t threads, Array<T> q, Array<T> k, Array<T> b, Array<T> v, ffi::Buffer<ffi::DataType::S32> seen,
+                   ffi::Result<Array<T>> log_sum, ffi::Result<Array<T>> mean) try {
   auto qs = q.dimensions(), ks = k.dimensions(), vs = v.dimensions();
   if (qs.size() != 2 || ks.size() != 2 || vs.size() != 2 || qs[1] != ks[1] || ks[0] != vs[0] || int64_t(b.element_count()) != ks[0])
     return ffi::Error::InvalidArgument("softmax wants q[m, d], k[n, d], b[n], v[n, e]");
+  int64_t given = seen.element_count();
+  if (given != 0 && given != qs[0]) return ffi::Error::InvalidArgument("softmax wants one seen[m] a query, or none");
   int64_t m = qs[0], d = ks[1], n = up_to(ks[0], ROWS), e = vs[1], rows = up_to(e, ROWS);
   if (m == 0) return ffi::Error::Success();
 
   auto job = std::make_shared<Job<T>>();
   job->q = q.typed_data(), job->log_sum = log_sum->typed_data(), job->mean = mean->typed_data(), job->m = m;
+  job->seen = given == 0 ? nullptr : seen.typed_data();
   int64_t tiles = (n + TILE - 1) / TILE;
   job->packed = room<T>(n * (d + 1 + rows) + 2 * tiles);
   T* packed = job->packed.get();
@@ -408,6 +428,7 @@ auto signature() {
       .template Arg<Array<T>>()
       .template Arg<Array<T>>()
       .template Arg<Array<T>>()
+      .template Arg<ffi::Buffer<ffi::DataType::S32>>()
       .template Ret<Array<T>>()
       .template Ret<Array<T>>();
 }
