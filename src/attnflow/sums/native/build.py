@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 
 import jax
-import jaxlib
+import jaxlib.version
 
 SOURCE = pathlib.Path(__file__).with_name("softmax.cpp")
 # Fused multiply-adds, which gcc makes by itself, and no further licence: the exponential relies on the order of its sums.
@@ -62,7 +62,7 @@ def places() -> list[pathlib.Path]:
 @functools.cache
 def name() -> str:
     """A file name that tells source, jaxlib and processor apart, so that a stale or foreign file is never loaded."""
-    parts = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), jaxlib.__version__.encode(), _processor().encode())
+    parts = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), jaxlib.version.__version__.encode(), _processor().encode())
     return f"softmax-{hashlib.sha256(b'|'.join(parts)).hexdigest()[:16]}.so"
 
 

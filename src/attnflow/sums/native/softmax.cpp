@@ -55,7 +55,7 @@ struct Real<float> {
   static constexpr int mantissa = 23;
   static constexpr float shift = 12582912.f + 127, zero = -127 * 0.693147182f;
   static constexpr float log2e = 1.44269504f, ln2 = 0.693147182f, ln2_rest = 0;  // this ln 2 is good to 2e-9: no second part
-  static constexpr float taylor[] = {0.999999702f, 0.499991506f, 0.166676372f, 0.0418979749f, 0.00829030573f};
+  static constexpr float series[] = {0.999999702f, 0.499991506f, 0.166676372f, 0.0418979749f, 0.00829030573f};
 };
 
 template <>
@@ -65,17 +65,9 @@ struct Real<double> {
   static constexpr int mantissa = 52;
   static constexpr double shift = 6755399441055744. + 1023, zero = -1023 * 0.6931471805599453;
   static constexpr double log2e = 1.4426950408889634, ln2 = 0.6931471805599453, ln2_rest = 2.3190468138462996e-17;
-  static constexpr double taylor[] = {1.0,
-                                      0.5000000000000012,
-                                      0.16666666666666216,
-                                      0.04166666666651765,
-                                      0.008333333333550635,
-                                      0.0013888888946399314,
-                                      0.00019841269434990705,
-                                      2.4801490587938934e-05,
-                                      2.7557628186275506e-06,
-                                      2.7631051602832974e-07,
-                                      2.499099158609598e-08};
+  static constexpr double series[] = {1.0, 0.5000000000000012, 0.16666666666666216, 0.04166666666651765, 0.008333333333550635,
+                                      0.0013888888946399314, 0.00019841269434990705, 2.4801490587938934e-05, 2.7557628186275506e-06,
+                                      2.7631051602832974e-07, 2.499099158609598e-08};
 };
 
 template <class T>
@@ -84,9 +76,10 @@ struct Simd {
   typedef typename Real<T>::Int Bits __attribute__((vector_size(BYTES)));
   static constexpr int lanes = BYTES / sizeof(T);
 };
-#define EACH _Pragma("GCC unroll 8") for (int i = 0; i < N; i++)
 template <class T>
 using Vec = typename Simd<T>::Vec;
+template <class T>
+using Bits = typename Simd<T>::Bits;
 
 // COLS vectors side by side: one number for each query of a block.
 template <class T>
@@ -105,7 +98,7 @@ T& at(Block<T>& block, int64_t query) {
 template <class V>
 inline V held(V x) {
 #if defined(__x86_64__)
-  asm("" : "+x"(x));
+  asm("" : "+v"(x));
 #endif
   return x;
 }
@@ -118,27 +111,27 @@ inline V above(V floor, V x) {
 
 // e^x for x below about 60, exactly 0 from where that is no longer normal; NaN stays NaN. On a few vectors at a time, step by step: one alone
 // is a long chain in which every step waits for the one before.
+#define EACH _Pragma("GCC unroll 8") for (int i = 0; i < N; i++)
 template <class T, int N>
 inline __attribute__((always_inline)) void exponential(Vec<T> (&x)[N]) {
   using R = Real<T>;
-  using Bits = typename Simd<T>::Bits;
-  constexpr int degree = std::size(R::taylor);
+  constexpr int degree = std::size(R::series);
   Vec<T> t[N], r[N], p[N];
   EACH x[i] = above(held(Vec<T>{} + R::zero), x[i]);
   EACH t[i] = x[i] * R::log2e + R::shift;
   EACH p[i] = t[i] - R::shift;
   EACH r[i] = x[i] - p[i] * R::ln2;
   if constexpr (R::ln2_rest != 0) EACH r[i] -= p[i] * R::ln2_rest;
-  EACH p[i] = r[i] * R::taylor[degree - 1] + R::taylor[degree - 2];
+  EACH p[i] = r[i] * R::series[degree - 1] + R::series[degree - 2];
 #pragma GCC unroll 16
-  for (int k = degree - 3; k >= 0; k--) EACH p[i] = p[i] * r[i] + R::taylor[k];
+  for (int k = degree - 3; k >= 0; k--) EACH p[i] = p[i] * r[i] + R::series[k];
   EACH p[i] = p[i] * r[i] + T(1);
   // The low bits of t are the biased exponent; the rest is shifted out.
-  EACH x[i] = p[i] * (Vec<T>)((Bits)t[i] << R::mantissa);
+  EACH x[i] = p[i] * (Vec<T>)((Bits<T>)t[i] << R::mantissa);
 }
 
 template <class T>
-inline bool any(typename Simd<T>::Bits mask) {
+inline bool any(Bits<T> mask) {
   typename Real<T>::Int found = 0;
   for (int i = 0; i < Simd<T>::lanes; i++) found |= mask[i];
   return found != 0;
@@ -165,7 +158,7 @@ constexpr T LOWEST = -std::numeric_limits<T>::max() / 8;
 // Keys and values, cut into panels of ROWS numbers so that the product reads them in a row; filled up with keys without mass.
 template <class T>
 struct Keys {
-  int64_t n, d, e, panels;  // n is filled up, and so is e to panels * ROWS
+  int64_t n, d, e, panels;    // n is filled up, and so is e to panels * ROWS
   T *keys, *biases, *values;  // values: for each tile, for each panel of columns, for each key of the tile, ROWS numbers
   T *longest, *highest;       // of each tile: the largest norm of a key, the largest bias
 };
@@ -173,41 +166,42 @@ struct Keys {
 // What is known of a block of queries so far.
 template <class T>
 struct State {
-  Block<T>*queries, *mean;  // [d], [panels * ROWS]
-  typename Simd<T>::Bits seen[COLS];  // how many keys the query sees
-  int64_t fewest, most;               // of the block
-  Block<T> norm, largest, total;      // the norm of the query, the running maximum of its logits, the sum relative to it
+  Block<T>*queries, *mean;        // [d], [panels * ROWS]
+  Bits<T> seen[COLS];             // how many keys the query sees
+  int64_t fewest, most;           // of the block
+  Block<T> norm, largest, total;  // the norm of the query, the running maximum of its logits, the sum relative to it
 };
 
 // Logits may pass the running maximum by this much before it is raised: it serves to keep e^x in range, for which it need not be exact.
 constexpr int SLACK = 20;
 
+// The queries for which a logit of the tile may pass the maximum by more than that, as far as |<q, k>| <= |q| |k| tells. After the first tile
+// there are most often none, and nobody need look for the maximum.
 template <class T>
-void raise(State<T>& state, const Block<T>& peak, int64_t rows) {
+bool may_pass(const State<T>& state, const Keys<T>& keys, int64_t tile, Bits<T> (&may)[COLS]) {
+  Bits<T> some = {};
+  for (int i = 0; i < COLS; i++)
+    some |= may[i] = ~(state.norm.col[i] * keys.longest[tile] + keys.highest[tile] <= state.largest.col[i] + T(SLACK));
+  return any<T>(some);
+}
+
+// Rare, and kept out of the loops that are not: in line it costs them registers.
+template <class T>
+__attribute__((noinline)) void raise(State<T>& state, const Block<T>* logits, int64_t count, const Bits<T> (&may)[COLS], int64_t rows) {
   for (int i = 0; i < COLS; i++) {
-    auto up = peak.col[i] > state.largest.col[i] + T(SLACK);
+    Vec<T> largest = state.largest.col[i], peak = largest;
+    for (int64_t j = 0; j < count; j++) peak = above(logits[j].col[i], peak);
+    Bits<T> up = may[i] & (peak > largest + T(SLACK));
     if (!any<T>(up)) continue;
     // The others get the factor e^0 = 1, so no query notices its neighbours.
-    Vec<T> risen = up ? peak.col[i] : state.largest.col[i];
-    Vec<T> decay[1] = {state.largest.col[i] - risen};
+    state.largest.col[i] = up ? peak : largest;
+    Vec<T> decay[1] = {largest - state.largest.col[i]};
     exponential<T>(decay);
-    state.largest.col[i] = risen;
     state.total.col[i] *= decay[0];
     for (int64_t r = 0; r < rows; r++) state.mean[r].col[i] *= decay[0];
   }
 }
 
-// Whether no logit of the tile can pass the maximum by more than the slack, as |<q, k>| <= |q| |k|. After the first tile most often none can,
-// and nobody need look for the maximum.
-template <class T>
-bool is_low(const State<T>& state, const Keys<T>& keys, int64_t tile) {
-  typename Simd<T>::Bits low = {};
-  for (int i = 0; i < COLS; i++)
-    low |= ~(state.norm.col[i] * keys.longest[tile] + keys.highest[tile] <= state.largest.col[i] + T(SLACK));
-  return !any<T>(low);
-}
-
-// The mean of R columns gets the share of a tile.
 template <class T, int R>
 void add_means(Block<T>* mean, const Block<T>* weights, const T* values, int64_t count) {
   Vec<T> sum[R][COLS]{};
@@ -216,6 +210,7 @@ void add_means(Block<T>* mean, const Block<T>* weights, const T* values, int64_t
     for (int i = 0; i < COLS; i++) mean[r].col[i] += sum[r][i];
 }
 
+// Logits become weights, and total and mean get the share of a tile.
 template <class T>
 void weigh(State<T>& state, Block<T>* logits, const T* values, int64_t count, int64_t e) {
   Vec<T> total[COLS]{};
@@ -241,7 +236,8 @@ template <class T>
 void absorb(State<T>& state, const Keys<T>& keys, int64_t first, Block<T>* logits) {
   using Int = typename Real<T>::Int;
   int64_t count = std::min<int64_t>(TILE, keys.n - first);
-  bool low = is_low(state, keys, first / TILE);
+  Bits<T> may[COLS];
+  bool search = may_pass(state, keys, first / TILE, may);
   for (int64_t j = 0; j < count; j += ROWS) {
     Vec<T> sum[ROWS][COLS];
     for (int r = 0; r < ROWS; r++)
@@ -253,15 +249,8 @@ void absorb(State<T>& state, const Keys<T>& keys, int64_t first, Block<T>* logit
   if (state.fewest < first + count)
     for (int64_t j = 0; j < count; j++)
       for (int i = 0; i < COLS; i++) logits[j].col[i] = state.seen[i] > Int(first + j) ? logits[j].col[i] : Vec<T>{} + LOWEST<T>;
-  if (!low) {
-    Block<T> peak;
-    for (int i = 0; i < COLS; i++) peak.col[i] = Vec<T>{} - std::numeric_limits<T>::infinity();
-    for (int64_t j = 0; j < count; j++)
-      for (int i = 0; i < COLS; i++) peak.col[i] = above(logits[j].col[i], peak.col[i]);
-    raise(state, peak, keys.panels * ROWS);
-  }
-  const T* values = keys.values + first * keys.panels * ROWS;
-  weigh(state, logits, values, count, keys.e);
+  if (search) raise(state, logits, count, may, keys.panels * ROWS);
+  weigh(state, logits, keys.values + first * keys.panels * ROWS, count, keys.e);
 }
 
 constexpr int64_t up_to(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -283,7 +272,7 @@ void pack(Keys<T>& to, const T* k, const T* b, const T* v, int64_t n) {
     for (int64_t c = 0; c < to.d && j < n; c++) square += k[j * to.d + c] * k[j * to.d + c];
     T &longest = to.longest[j / TILE], &highest = to.highest[j / TILE];
     if (j % TILE == 0) longest = 0, highest = LOWEST<T>;
-    // Written so that a NaN stays: then the tile is not low.
+    // Written so that a NaN stays: then any logit may pass.
     if (!(std::sqrt(square) <= longest)) longest = std::sqrt(square);
     if (j < n && !(b[j] <= highest)) highest = b[j];
     to.biases[j] = j >= n || b[j] < LOWEST<T> ? LOWEST<T> : b[j];
@@ -403,7 +392,7 @@ ffi::Error softmax(ffi::ThreadPool pool, int64_t threads, Array<T> q, Array<T> k
   if (threads <= 0) threads = std::max<int64_t>(1, pool.num_threads());
   int64_t blocks = up_to(m, QUERIES<T>) / QUERIES<T>;
   // As many blocks in a task as the second-level cache holds with a tile of keys, but something to do for every thread.
-  int64_t fit = (1 << 18) / ((d + rows) * int64_t(sizeof(Block<T>)) + 1);
+  int64_t fit = (1 << 19) / ((d + rows) * int64_t(sizeof(Block<T>)) + 1);
   job->blocks = std::max<int64_t>(1, std::min({int64_t(MOST_BLOCKS), fit, blocks / (4 * threads)}));
   job->tasks = (blocks + job->blocks - 1) / job->blocks;
   threads = std::min(threads, job->tasks);
