@@ -36,6 +36,7 @@ clean:
 
 .venv/core: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable .
+	$(BIN)/python -m attnflow.sums.native
 	touch $@
 
 .venv/dev: .venv/core

@@ -12,7 +12,7 @@ import attnflow as af
 from attnflow.sums import Atoms, average, log_integral, nearest_average
 from attnflow.sums.reductions import softmax
 
-ENGINES = [af.Dense(), af.Streamed(4, 3), af.Streamed(64, 64)]
+ENGINES = [af.Dense(), af.Streamed(4, 3, native=False), af.Streamed(64, 64, native=False), af.Streamed()]
 
 
 def reference(logits, log_weights, values):
@@ -75,7 +75,7 @@ def _temporary_bytes(function, *arguments):
 def test_streamed_memory_is_linear(derivative):
     def velocity(x):
         mu = af.Particles(x)
-        return af.simple_attention(1.0, 3).at(mu, sums=af.Streamed())(x)
+        return af.simple_attention(1.0, 3).at(mu, sums=af.Streamed(native=False))(x)
 
     functions = {
         "value": velocity,
@@ -114,11 +114,12 @@ def test_results_repeat_bitwise(rng, engine):
 
 
 def test_the_choice_of_engine():
-    from attnflow.sums import choose
+    from attnflow.sums import choose, native
 
     assert choose(100, 100) == af.Dense()
     assert isinstance(choose(100_000, 100_000), af.Streamed)
-    assert choose(10, 10, af.Streamed(8, 8)) == af.Streamed(8, 8)
+    assert choose(10, 10, af.Streamed(8, 8, native=False)) == af.Streamed(8, 8, native=False)
+    assert choose(10, 10, af.Streamed(8, 8)) == af.Streamed(8, 8, native=native.available())
 
 
 def test_a_tile_is_not_empty():

@@ -12,7 +12,7 @@ from attnflow.sums import Engine, Transform, choose
 
 
 def engine(mu: FlowingMeasure, sums: Engine | None) -> dict[str, str]:
-    """The engine that the kernel sums of `mu` run on; nothing for pictures that have no sums."""
+    """The engine that the kernel sums of `mu` run on, and whether it is native; nothing for pictures that have no sums."""
     if not isinstance(mu, Particles):
         return {}
     if isinstance(sums, Transform):

@@ -131,6 +131,8 @@ def _problem(field, mu, span: Times, rtol, atol, solver, step, sums, observe, un
 
 def _store(out: Any, problem: Problem, span: Times, max_steps: int) -> Store:
     """The folder of the run."""
+    # The engine as settled on this machine: a run begun on one must not go on with another.
+    used = engine(problem.measure, problem.sums).get("engine", problem.sums)
     about = provenance(
         field=problem.field,
         measure=problem.measure,
@@ -139,12 +141,12 @@ def _store(out: Any, problem: Problem, span: Times, max_steps: int) -> Store:
         frames=len(span.frames) + span.first,
         solver=problem.solver.solver,
         controller=problem.controller.controller,
-        sums=problem.sums,
+        sums=used,
         until=problem.until,
         observe=sorted(problem.observe),
         max_steps=max_steps,
     )
-    return Store.open(out, fingerprint((problem, span, max_steps)), about)
+    return Store.open(out, fingerprint((problem, span, max_steps, used)), about)
 
 
 def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -> Path:

@@ -20,10 +20,9 @@ SPECTRAL_PAIRS = 2**28
 
 
 def choose(queries: int, keys: int, sums: Engine | None = None) -> Engine:
-    """The engine over all `queries x keys` pairs; `sums` if it is given."""
-    if sums is not None:
-        return sums
-    return Dense() if queries * keys <= DENSE_PAIRS else Streamed()
+    """The engine over all `queries x keys` pairs; `sums` if it is given. Whether it is native is settled here."""
+    engine = sums or (Dense() if queries * keys <= DENSE_PAIRS else Streamed())
+    return engine.settled() if isinstance(engine, Streamed) else engine
 
 
 def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:

@@ -5,6 +5,7 @@ A reduction has a running value for each query. It is folded over tiles of keys:
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from attnflow.sums import reductions
+from attnflow.sums import native, reductions
 from attnflow.sums.base import Engine
 from attnflow.sums.mask import Sight
 
@@ -75,10 +76,22 @@ class Streamed(Tiled):
     # megabytes, large enough for the matrix product, small enough for the cache.
     queries: int = eqx.field(static=True, default=2048)
     keys: int = eqx.field(static=True, default=512)
+    # Values of softmax, free or causal, may come from the compiled kernel, which has tiles of its own; all else from the tiles above.
+    # `None` takes the kernel where it is built, `True` insists on it, `False` does without.
+    native: bool | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         if self.queries < 1 or self.keys < 1:
             raise ValueError(f"a tile has at least one query and one key, got {self.queries} x {self.keys}")
+        if self.native and not native.available():
+            raise ValueError("native=True needs the compiled kernel on a CPU backend; build it: python -m attnflow.sums.native")
+
+    def fit(self, logit: Any, x: Float[Array, "m d"], atoms: Any, sight: Sight | None = None) -> "Streamed":
+        return self.settled()
+
+    def settled(self) -> "Streamed":
+        """The same, knowing whether it is native."""
+        return self if self.native is not None else dataclasses.replace(self, native=native.available())
 
     def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
         m = jax.tree.leaves(queries)[0].shape[0]

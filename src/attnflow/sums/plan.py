@@ -54,7 +54,7 @@ class Spectral(Engine):
         plan, why = planned(self.tolerance, logit, x, atoms, sight)
         if plan is None:
             warnings.warn(f"a spectral sum cannot serve here, {why}; streamed sums do instead", stacklevel=2)
-            return Streamed()
+            return Streamed().settled()
         return plan
 
     def softmax(self, *args: Any, **kwargs: Any) -> Any:
@@ -170,7 +170,7 @@ def merged(engines: list[Engine]) -> Engine | None:
     if len(plans) < len(engines) or any(
         (p.circle, p.tilted, len(p.modes)) != (first.circle, first.tilted, len(first.modes)) for p in plans
     ):
-        return Streamed()
+        return Streamed().settled()
     return dataclasses.replace(
         first,
         modes=tuple(max(sizes) for sizes in zip(*(p.modes for p in plans))),

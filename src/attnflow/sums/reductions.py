@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow.sums.mask import Sight, lowest
+from attnflow.sums import native
+from attnflow.sums.mask import Causal, Sight, lowest
 
 
 def _logits(q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], seen: Sight | None) -> Float[Array, "m n"]:
@@ -35,6 +36,8 @@ def _softmax(
 
     A query that sees no key has log-sum minus infinity and mean zero.
     """
+    if _is_native(engine, sight, q, k, b, v):
+        return _native_softmax(q, k, b, v, sight)
 
     def step(value, queries, keys, seen):
         largest, total, mean = value
@@ -54,6 +57,23 @@ def _softmax(
         return largest + jnp.log(total), mean / total[:, None]
     some = largest > lowest(q.dtype) / 2
     return jnp.where(some, largest + jnp.log(jnp.where(some, total, 1)), -jnp.inf), jnp.where(some, 1 / total, 0)[:, None] * mean
+
+
+def _is_native(engine: Any, sight: Sight | None, *arrays: Array) -> bool:
+    """Whether the compiled kernel is wanted, and can do it."""
+    plain = sight is None or type(sight.mask) is Causal
+    return getattr(engine, "native", False) is True and plain and all(a.dtype == arrays[0].dtype in native.DTYPES for a in arrays)
+
+
+def _native_softmax(q: Array, k: Array, b: Array, v: Array, sight: Sight | None) -> tuple[Array, Array]:
+    if sight is None:
+        return native.softmax(q, k, b, v)
+    # In order every query sees the keys up to some place.
+    queries, keys = jnp.argsort(sight.s), jnp.argsort(sight.tau)
+    seen = jnp.searchsorted(sight.tau[keys], sight.s[queries], side="right").astype(jnp.int32)
+    log_sum, mean = native.softmax(q[queries], k[keys], b[keys], v[keys], seen)
+    back = jnp.argsort(queries)
+    return log_sum[back], mean[back]
 
 
 @_softmax.defjvp

@@ -108,7 +108,7 @@ def sums_of(plan: Transform, q: Array, k: Array, b: Array, with_mean: bool) -> t
     mean = to_mean(values[1:] / total[None]) if with_mean else None
     if plan.exact:
         rows = jax.lax.top_k(-jax.lax.stop_gradient(share), plan.exact)[1]
-        log_rows, mean_rows = reductions.softmax(Streamed(), q[rows], k, b, k if with_mean else k[:, :0])
+        log_rows, mean_rows = reductions.softmax(Streamed().settled(), q[rows], k, b, k if with_mean else k[:, :0])
         log_sum = log_sum.at[rows].set(log_rows)
         mean = None if mean is None else mean.at[rows].set(mean_rows)
     finite = jnp.isfinite(jnp.sum(q) + jnp.sum(k))
@@ -127,7 +127,7 @@ def certificate(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Array, A
     assert mean is not None
     least = jax.lax.top_k(-share, min(len(q), plan.exact + LEAST_ROWS))[1][min(len(q) - 1, plan.exact) :]
     rows = jnp.concatenate([least, jax.random.randint(jax.random.key(0), (RANDOM_ROWS,), 0, len(q))])
-    log_rows, mean_rows = reductions.softmax(Streamed(), q[rows], k, b, k)
+    log_rows, mean_rows = reductions.softmax(Streamed().settled(), q[rows], k, b, k)
     size = jnp.maximum(jnp.max(jnp.abs(k)), jnp.finfo(k.dtype).tiny)
     error = jnp.maximum(jnp.max(jnp.abs(log_sum[rows] - log_rows)), jnp.max(jnp.abs(mean[rows] - mean_rows)) / size)
     return jnp.where(jnp.isfinite(error), error, jnp.inf), share, fill
