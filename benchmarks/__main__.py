@@ -5,7 +5,7 @@ import sys
 
 from benchmarks.table import show
 
-NAMES = ("import_time", "small_sphere", "streamed_velocity", "causal_velocity", "layers", "rescaled", "writing", "engines")
+NAMES = ("import_time", "small_sphere", "streamed_velocity", "causal_velocity", "layers", "rescaled", "writing", "engines", "spectral")
 
 
 def main() -> None:

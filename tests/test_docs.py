@@ -1,21 +1,29 @@
-"""The README shows only what runs."""
+"""The README and the docs show only what runs."""
 
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("page", ["README.md"])
-def test_python_blocks_run_in_order(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def run(page, folder, monkeypatch):
+    """What the python blocks of a page leave behind, run in order in an empty folder."""
+    monkeypatch.chdir(folder)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
     assert blocks
     names: dict = {}
     for block in blocks:
         exec(compile(block, page, "exec"), names)
+    return names
+
+
+def test_the_choice_of_sums(tmp_path, monkeypatch):
+    names = run("docs/how-to-choose.md", tmp_path, monkeypatch)
+    assert abs(names["rate"](names["mu"].points) - names["exact"]).max() < 1e-9
+
+
+def test_the_readme(tmp_path, monkeypatch):
+    names = run("README.md", tmp_path, monkeypatch)
     assert names["path"].status.kind == "blow-up"
     assert names["block"].observed["mean"].values.shape == (100, 3)
     assert len(names["stack"]) == 13

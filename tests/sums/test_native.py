@@ -192,10 +192,10 @@ def test_the_velocity_of_a_law(rng):
 def test_it_can_be_turned_off_and_the_path_says_so(rng, monkeypatch, tmp_path):
     mu, law = af.Particles(rng.normal(size=(9, 2))), af.simple_attention(1.0, 2)
     run = lambda: af.solve(law, mu, t1=0.2, save_at=2, sums=af.Streamed(), out=tmp_path / "run")  # noqa: E731
-    assert "native=True" in run().stats["sums"]
+    assert "native=True" in run().stats["engine"]
     monkeypatch.setenv("ATTNFLOW_NATIVE", "0")
     assert not native.available()
-    assert "native=False" in af.layers(law, mu, 1, 0.1, sums=af.Streamed()).stats["sums"]
+    assert "native=False" in af.layers(law, mu, 1, 0.1, sums=af.Streamed()).stats["engine"]
     assert choose(10, 10, af.Streamed()) == af.Streamed(native=False)
     # The rest of a run must come from the same sums as its beginning.
     with pytest.raises(ValueError, match=r"another run .begun with sums .*native=True"):

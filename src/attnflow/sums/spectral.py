@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._linalg import psd_sqrt
 from attnflow.sums import reductions
 from attnflow.sums.base import Engine
 from attnflow.sums.engine import Streamed
@@ -54,7 +54,11 @@ class Transform(Engine):
             from attnflow.sums.causal import causal_circle
 
             return causal_circle(self, q, k, b, with_mean)
-        log_sum, mean, _, _ = sums_of(self, q, k, b, with_mean)
+        try:
+            log_sum, mean, _, _ = sums_of(self, q, k, b, with_mean)
+        except (AttributeError, NotImplementedError) as error:
+            # The transforms' own batching rule fails on current JAX.
+            raise ValueError("a spectral sum cannot be vmapped; use jax.lax.map, or sums=af.Streamed()") from error
         return log_sum, mean
 
     def pointwise(self, *args: Any, **kwargs: Any) -> Array:
@@ -223,11 +227,12 @@ def _balance(q: Array, k: Array) -> tuple[Array, Array]:
     # Flat directions and single points: a little spread, so that nothing is divided by zero, and logits as small as they are.
     size_q = jnp.maximum(jnp.trace(C_q) / d, tiny / size_k)
     C_q, C_k = C_q + tiny * size_q * jnp.eye(d, dtype=q.dtype), C_k + tiny * size_k * jnp.eye(d, dtype=q.dtype)
-    root = psd_sqrt(C_k)
-    inverse = jnp.linalg.inv(root)
-    square = inverse @ psd_sqrt(root @ C_q @ root) @ inverse
-    M = psd_sqrt((square + square.T) / 2)
-    return M, jnp.linalg.inv(M).T
+    # With C_k = L L^T and L^T C_q L = U D U^T this is M = D^{1/4} U^T L^{-1}, in principal axes.
+    L = jnp.linalg.cholesky(C_k)
+    values, U = jnp.linalg.eigh(L.T @ C_q @ L)
+    root = jnp.maximum(values, jnp.finfo(q.dtype).tiny) ** 0.25
+    M = root[:, None] * jax.scipy.linalg.solve_triangular(L, U, trans=1, lower=True).T
+    return M, (L @ U / root[None]).T
 
 
 def _spread(rows: Array) -> Array:
