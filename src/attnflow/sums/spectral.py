@@ -120,7 +120,6 @@ def sums_of(plan: Transform, q: Array, k: Array, b: Array, with_mean: bool) -> t
     return log_sum + bad, None if mean is None else mean + bad, share, series.fill
 
 
-@partial(jax.jit, static_argnums=0)
 def certificate(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Array, Array, Array]:
     """The largest error met on a sample of rows against the exact sum, the shares of all rows, and how much of the plan is used.
 
