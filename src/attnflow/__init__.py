@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from attnflow.measures import Particles as Particles
     from attnflow.measures import matrices as matrices
     from attnflow.measures import samplers as samplers
+    from attnflow.observe.density import entropy as entropy
+    from attnflow.observe.density import log_density as log_density
     from attnflow.observe.energy import energy as energy
     from attnflow.spaces import Euclidean as Euclidean
     from attnflow.spaces import Sphere as Sphere
@@ -87,6 +89,7 @@ _NAMES = {
     "flow.record": ("load_path",),
     "flow.schedules": ("Scheduled", "piecewise", "resampled"),
     "flow.solve": ("solve",),
+    "observe.density": ("entropy", "log_density"),
     "observe.energy": ("energy",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

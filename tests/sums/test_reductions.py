@@ -125,3 +125,10 @@ def test_the_choice_of_engine():
 def test_a_tile_is_not_empty():
     with pytest.raises(ValueError, match="at least one query and one key, got 0 x 5"):
         af.Streamed(0, 5)
+
+
+def test_what_is_not_an_engine_is_named():
+    from attnflow.sums.choose import check_engine
+
+    with pytest.raises(TypeError, match=r"sums must be None, Dense.*got 'fast'"):
+        check_engine("fast")

@@ -1,5 +1,7 @@
 """Which engine, when the user does not say."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -21,8 +23,15 @@ SPECTRAL_PAIRS = 2**28
 
 def choose(queries: int, keys: int, sums: Engine | None = None) -> Engine:
     """The engine over all `queries x keys` pairs; `sums` if it is given. Whether it is native is settled here."""
+    check_engine(sums)
     engine = sums or (Dense() if queries * keys <= DENSE_PAIRS else Streamed())
     return engine.settled() if isinstance(engine, Streamed) else engine
+
+
+def check_engine(sums: Any) -> None:
+    """Raise if this is not an engine."""
+    if not (sums is None or isinstance(sums, Engine)):
+        raise TypeError(f"sums must be None, Dense(), Streamed(), Spectral() or what af.plan made of it, got {sums!r}")
 
 
 def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:

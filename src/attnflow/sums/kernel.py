@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from attnflow.sums.atoms import Atoms, rows
 from attnflow.sums.base import Engine
-from attnflow.sums.choose import automatic, choose
+from attnflow.sums.choose import automatic, check_engine, choose
 from attnflow.sums.logit import Logit
 from attnflow.sums.mask import lowest
 
@@ -40,6 +40,7 @@ def fitted(
     logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None, order: Float[Array, " m"] | None = None
 ) -> Engine:
     """The engine that will serve these queries and keys, made for them if it needs to be. A loop asks once, before it begins."""
+    check_engine(sums)
     sight = atoms.sight(order)
     if sums is None:
         return automatic(logit, x, atoms, sight)

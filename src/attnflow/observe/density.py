@@ -1,0 +1,39 @@
+"""The density of a cloud of tokens and its entropy, by a Gaussian kernel; sums on every engine."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import floats, positive
+from attnflow.measures import Particles
+from attnflow.spaces import Euclidean
+from attnflow.sums import Atoms, Engine, Logit, log_integral
+
+
+def log_density(mu: Particles, x: Any, bandwidth: Any, sums: Engine | None = None) -> Float[Array, " m"]:
+    """`log integral N(x; y, h^2 I) dmu(y)` at every row of x: the density of the cloud, smoothed by the heat flow for time h^2.
+
+    **Arguments:** `x` is `[m, d]`; `bandwidth` is h. For tokens in R^d.
+    """
+    h, x = _bandwidth(mu, bandwidth), floats("x", x, "m d").astype(mu.dtype)
+    if x.shape[1] != mu.dim:
+        raise ValueError(f"x must have rows in R^{mu.dim} like the tokens, got {list(x.shape)}")
+    eye = jnp.eye(mu.dim, dtype=mu.dtype) / h**2
+    inner = log_integral(Logit(eye, eye, eye, psd=True), x, Atoms(mu.points, mu.log_weights), sums)
+    return inner - 0.5 * mu.dim * jnp.log(2 * jnp.pi * h**2)
+
+
+def entropy(mu: Particles, bandwidth: Any, sums: Engine | None = None) -> Float[Array, ""]:
+    """`- integral log(rho_h) dmu`, rho_h the smoothed density of the cloud: an estimate of the differential entropy.
+
+    A token counts in its own density, so that for small h it falls to `log(n) + d/2 log(2 pi h^2)`, whatever the law.
+    """
+    density = log_density(mu, mu.points, bandwidth, sums)
+    return -mu.integrate(lambda _: density)
+
+
+def _bandwidth(mu: Particles, bandwidth: Any) -> Array:
+    if not isinstance(mu, Particles) or not isinstance(mu.space, Euclidean):
+        raise TypeError(f"a kernel density is for tokens in R^d, got {type(mu).__name__} on the {type(mu.space).__name__}")
+    return positive("bandwidth", bandwidth).astype(mu.dtype)
