@@ -9,7 +9,7 @@ demo: .venv/core
 	$(BIN)/attnflow demo --out demo
 
 test: .venv/dev
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

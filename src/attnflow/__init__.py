@@ -62,12 +62,21 @@ if TYPE_CHECKING:
     from attnflow.sums import Window as Window
     from attnflow.sums import dot_product as dot_product
     from attnflow.sums import squared_distance as squared_distance
+    from attnflow.transport.bridge import self_bridge as self_bridge
+    from attnflow.transport.distances import bures as bures
+    from attnflow.transport.distances import wasserstein2 as wasserstein2
+    from attnflow.transport.steps import euler_step as euler_step
+    from attnflow.transport.steps import heat_flow as heat_flow
+    from attnflow.transport.steps import sinkhorn_step as sinkhorn_step
 
 _MODULES = {"matrices": "measures.matrices", "plot": "plot", "samplers": "measures.samplers", "theory": "theory"}
 _NAMES = {
     "spaces": ("Euclidean", "Sphere"),
     "measures": ("Affine", "Gaussian", "GaussianMixture", "Particles"),
     "sums": ("ALiBi", "Causal", "Dense", "Explicit", "Logit", "Spectral", "Streamed", "Window", "dot_product", "squared_distance"),
+    "transport.bridge": ("self_bridge",),
+    "transport.distances": ("bures", "wasserstein2"),
+    "transport.steps": ("euler_step", "heat_flow", "sinkhorn_step"),
     "attention.law": ("Attention", "simple_attention"),
     "attention.field": ("Field",),
     "attention.heads": ("MultiHead",),

@@ -7,17 +7,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow.sums.mask import Sight
 from attnflow.sums.spectral import scaled_bessel
 
 # Tokens a chunk: its modes, a few hundred kilobytes, stay in the cache.
 CHUNK = 512
 
 
-@partial(jax.jit, static_argnums=(0, 4))
+@partial(jax.jit, static_argnums=(0, 5))
 def causal_circle(
-    plan: Any, q: Float[Array, "n 2"], k: Float[Array, "n 2"], b: Float[Array, " n"], with_mean: bool
+    plan: Any, q: Float[Array, "n 2"], k: Float[Array, "n 2"], b: Float[Array, " n"], sight: Sight, with_mean: bool
 ) -> tuple[Float[Array, " n"], Float[Array, "n 2"] | None]:
-    """`log sum_{j <= i} e^{l_ij}` and the mean of those keys, for rows on a circle in the order of the tokens.
+    """`log sum_{j <= i} e^{l_ij}` and the mean of those keys, for tokens on a circle in their order, which must be distinct.
 
     `sum_{j <= i} w_j e^{r (cos(t_i - s_j) - 1)} = sum_m c_m e^{i m t_i} F_m(i)` with `F_m(i) = sum_{j <= i} w_j e^{-i m s_j}` and c the
     scaled Bessel numbers. For the mean, whose keys are `e^{i s}`, the modes of the kernel move by one.
@@ -46,7 +47,8 @@ def causal_circle(
     _, (total, mean) = jax.lax.scan(chunk, start, tuple(chunks))
     total, mean = total.reshape(-1)[:n], mean.reshape(-1)[:n]
     off = jnp.maximum(jnp.max(jnp.abs(lengths / length - 1)), jnp.max(jnp.abs(radii / radius - 1)))
-    fits = (bessel[half - 1] <= plan.delta) & (off <= (1e-6 if q.dtype == jnp.float64 else 1e-4))
+    in_order = jnp.all(sight.s == sight.tau) & jnp.all(jnp.diff(sight.tau) > 0)
+    fits = (bessel[half - 1] <= plan.delta) & (off <= (1e-6 if q.dtype == jnp.float64 else 1e-4)) & in_order
     bad = jnp.where(fits, 0, jnp.nan).astype(q.dtype)
     log_sum = jnp.log(jnp.where(total > 0, total, 1)) + top + r + bad
     log_sum = jnp.where(total > 0, log_sum, jnp.nan)

@@ -132,7 +132,7 @@ def _masked(tolerance: float, circle: bool, extent: Extent, sight: Sight, floor:
         return None, "the causal form is for tokens on a circle"
     if not (np.array_equal(s, tau) and (np.diff(tau) > 0).all()):
         return None, "the causal form is for the tokens themselves, with distinct orders"
-    plan = Transform(tolerance, (), max(tolerance / 30, floor), circle)
+    plan = Transform(tolerance, (), max(tolerance / 30, floor), circle, causal=True)
     return dataclasses.replace(plan, modes=_modes(plan, extent)), ""
 
 
@@ -167,9 +167,7 @@ def merged(engines: list[Engine]) -> Engine | None:
     if not plans:
         return engines[0] if engines else None
     first = plans[0]
-    if len(plans) < len(engines) or any(
-        (p.circle, p.tilted, len(p.modes)) != (first.circle, first.tilted, len(first.modes)) for p in plans
-    ):
+    if len(plans) < len(engines) or any(_kind(p) != _kind(first) for p in plans):
         return Streamed().settled()
     return dataclasses.replace(
         first,
@@ -177,6 +175,10 @@ def merged(engines: list[Engine]) -> Engine | None:
         delta=min(p.delta for p in plans),
         exact=max(p.exact for p in plans),
     )
+
+
+def _kind(plan: Transform) -> tuple:
+    return plan.circle, plan.causal, plan.tilted, len(plan.modes)
 
 
 def _try(plan: Transform, logit: Logit, x: Array, atoms: Atoms) -> tuple[float, np.ndarray]:

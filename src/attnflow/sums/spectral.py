@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, PyTree
 from attnflow.sums import reductions
 from attnflow.sums.base import Engine
 from attnflow.sums.engine import Streamed
-from attnflow.sums.mask import Sight
+from attnflow.sums.mask import Causal, Sight
 
 # Rows of a certificate: so many at random, and so many of those with the least sum.
 RANDOM_ROWS, LEAST_ROWS = 96, 32
@@ -38,6 +38,7 @@ class Transform(Engine):
     - `delta`: the accuracy of the series and of its transforms, relative to the sum of all weights.
     - `tilted`: whether the middle of the queries is made a weight of the keys; if not, it sets the clouds apart.
     - `exact`: how many queries, those of least sum, are summed exactly.
+    - `causal`: whether it is for tokens on a circle under a causal mask, and for nothing else.
     """
 
     tolerance: float = eqx.field(static=True)
@@ -46,14 +47,17 @@ class Transform(Engine):
     circle: bool = eqx.field(static=True)
     tilted: bool = eqx.field(static=True, default=False)
     exact: int = eqx.field(static=True, default=0)
+    causal: bool = eqx.field(static=True, default=False)
 
     def softmax(
         self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None, with_mean: bool = True
     ) -> tuple[Float[Array, " m"], Float[Array, "m d"] | None]:
+        if self.causal != (sight is not None) or not (sight is None or isinstance(sight.mask, Causal)):
+            raise ValueError(f"a spectral plan made {'for' if self.causal else 'without'} a causal mask got another; make it with af.plan")
         if sight is not None:
             from attnflow.sums.causal import causal_circle
 
-            return causal_circle(self, q, k, b, with_mean)
+            return causal_circle(self, q, k, b, sight, with_mean)
         try:
             log_sum, mean, _, _ = sums_of(self, q, k, b, with_mean)
         except (AttributeError, NotImplementedError) as error:
@@ -106,10 +110,11 @@ def sums_of(plan: Transform, q: Array, k: Array, b: Array, with_mean: bool) -> t
     weights = jnp.exp(series.strength - top)
     values = _evaluate(plan, series, weights, count)
     share = values[0] / jnp.sum(weights)
-    positive = values[0] > 0
+    # A row whose sum is lost in the error, as of queries that the plan was not made for, gives NaN. A certified row is far from it.
+    positive = share > 1e-3 * plan.delta / plan.tolerance
     total = jnp.where(positive, values[0], 1)
-    log_sum = jnp.where(positive, jnp.log(total) + top + series.offset, -jnp.inf)
-    mean = to_mean(values[1:] / total[None]) if with_mean else None
+    log_sum = jnp.where(positive, jnp.log(total) + top + series.offset, jnp.nan)
+    mean = jnp.where(positive[:, None], to_mean(values[1:] / total[None]), jnp.nan) if with_mean else None
     if plan.exact:
         rows = jax.lax.top_k(-jax.lax.stop_gradient(share), plan.exact)[1]
         log_rows, mean_rows = reductions.softmax(Streamed().settled(), q[rows], k, b, k if with_mean else k[:, :0])

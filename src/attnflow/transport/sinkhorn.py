@@ -39,9 +39,17 @@ class Scaling(eqx.Module):
     converged: Bool[Array, ""] | None
 
 
-def scale(logit: Logit, atoms: Atoms, tolerance: Array, max_iterations: Array, sums: Engine | None = None) -> Scaling:
-    """The doubly stochastic scaling of `e^{<y, A x>}` on a centred cloud, to `tolerance` in every column sum."""
-    g, iterations = _potential(logit.psd, sums, logit.A, atoms, tolerance, max_iterations)
+def scale(
+    logit: Logit,
+    atoms: Atoms,
+    tolerance: Array,
+    max_iterations: Array,
+    sums: Engine | None = None,
+    start: Float[Array, " n"] | None = None,
+) -> Scaling:
+    """The doubly stochastic scaling of `e^{<y, A x>}` on a centred cloud, to `tolerance` in every column sum; `start` is a first guess."""
+    start = first_potential(logit.psd, logit.A, atoms) if start is None else start
+    g, iterations = _potential(logit.psd, sums, logit.A, atoms, tolerance, max_iterations, jax.lax.stop_gradient(start))
     error = column_error(logit.A, atoms, g, sums)
     return Scaling(g, g, error, iterations, error <= tolerance)
 
@@ -101,13 +109,15 @@ def _gauge(u: Array, atoms: Atoms) -> Array:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _potential(
-    symmetric: bool, sums: Engine | None, A: Array, atoms: Atoms, tolerance: Array, max_iterations: Array
+    symmetric: bool, sums: Engine | None, A: Array, atoms: Atoms, tolerance: Array, max_iterations: Array, first: Array
 ) -> tuple[Array, Array]:
-    return _iterate(symmetric, sums, A, atoms, tolerance, max_iterations)
+    return _iterate(symmetric, sums, A, atoms, tolerance, max_iterations, first)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _iterate(symmetric: bool, sums: Engine | None, A: Array, atoms: Atoms, tolerance: Array, max_iterations: Array) -> tuple[Array, Array]:
+def _iterate(
+    symmetric: bool, sums: Engine | None, A: Array, atoms: Atoms, tolerance: Array, max_iterations: Array, first: Array
+) -> tuple[Array, Array]:
     def update(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         g, _, count = carry
         if symmetric:
@@ -125,15 +135,15 @@ def _iterate(symmetric: bool, sums: Engine | None, A: Array, atoms: Atoms, toler
         _, error, count = carry
         return (error > tolerance) & (count < max_iterations)
 
-    start = (first_potential(symmetric, A, atoms), jnp.asarray(jnp.inf, A.dtype), jnp.asarray(0))
+    start = (first, jnp.asarray(jnp.inf, A.dtype), jnp.asarray(0))
     g, _, count = jax.lax.while_loop(going, update, start)
     return g, count
 
 
 @_potential.defjvp
 def _potential_jvp(symmetric, sums, primals, tangents):
-    A, atoms, _, _ = primals
-    dA, d_atoms, _, _ = tangents
+    A, atoms, _, _, _ = primals
+    dA, d_atoms, _, _, _ = tangents
     g, count = _potential(symmetric, sums, *primals)
 
     def residual(A, atoms, g):
