@@ -22,7 +22,7 @@ def tokens() -> np.ndarray:
 def velocity(points: jax.Array) -> jax.Array:
     law = af.Attention(af.dot_product(np.eye(D, dtype=np.float32), np.eye(D, dtype=np.float32)), np.eye(D, dtype=np.float32))
     mu = af.Particles(points)
-    return jax.block_until_ready(law.at(mu)(mu.points))
+    return jax.block_until_ready(law.at(mu, sums=af.Streamed())(mu.points))
 
 
 def exact(points: np.ndarray, rows: np.ndarray) -> np.ndarray:
