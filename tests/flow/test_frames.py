@@ -10,7 +10,7 @@ from scipy.spatial import ConvexHull
 from scipy.special import logsumexp
 
 import attnflow as af
-from attnflow.flow.frames import Series, Spectral
+from attnflow.flow.frames import Decomposed, Series
 
 # One size for all flows, so that few programs are compiled.
 TOKENS, DIM, FRAMES = 16, 3, 13
@@ -87,7 +87,7 @@ def test_rescaled_tokens_are_the_raw_ones_in_the_frame(rng, kind):
     V, (Q, K), start = matrix(kind, rng), rng.normal(size=(2, DIM, DIM)) / 2, rng.normal(size=(TOKENS, DIM))
     law = af.Attention(af.dot_product(Q, K), V)
     field = af.rescaled(law)
-    assert isinstance(field.flow, Series if kind == "jordan" else Spectral)
+    assert isinstance(field.flow, Series if kind == "jordan" else Decomposed)
     np.testing.assert_allclose(field.flow(1.3), expm(1.3 * V), rtol=1e-12, atol=1e-13)
     raw, path = (af.solve(f, af.Particles(start), t1=1.5, save_at=FRAMES, rtol=1e-10, atol=1e-12) for f in (law, field))
     for t, x, z in zip(path.ts, raw, path, strict=True):

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 from scipy.stats import norm
 
 import attnflow as af
@@ -95,6 +96,11 @@ def test_heat_flow_of_a_mixture_by_characteristics():
     later = af.heat_flow(mix, 0.5)
     np.testing.assert_allclose(later.covs, 1.5 * np.ones((2, 1, 1)))
     np.testing.assert_allclose(later.mean, mix.mean)
+    start = np.linspace(-3, 3, 7)
+    move = lambda t, x: -0.5 * np.asarray(af.heat_flow(mix, t).score(jnp.asarray(x)[:, None]))[:, 0]  # noqa: E731
+    end = solve_ivp(move, (0, 0.5), start, rtol=1e-6, atol=1e-8).y[:, -1]
+    below = lambda x, s: (norm.cdf(x, -2, s) + norm.cdf(x, 2, s)) / 2  # noqa: E731
+    np.testing.assert_allclose(below(end, np.sqrt(1.5)), below(start, 1.0), atol=1e-5)
     with pytest.raises(TypeError, match="use sinkhorn_step on tokens"):
         af.heat_flow(quantiles(5), 1.0)
 

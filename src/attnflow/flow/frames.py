@@ -70,7 +70,7 @@ class Rescaled(Field):
 
     law: Any
     value: Float[Array, "d d"]
-    flow: "Spectral | Series"
+    flow: "Decomposed | Series"
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Affine | Relative":
         return Normalised(self.seen(t), self.value).at(mu, t, sums)
@@ -102,7 +102,7 @@ class Relative(eqx.Module):
         return getattr(self.velocity, "report", {})
 
 
-class Spectral(eqx.Module):
+class Decomposed(eqx.Module):
     """`t -> e^{tV}` from eigenvectors, in real numbers.
 
     An eigenvalue a + ib with eigenvector u + iv gives
@@ -131,7 +131,7 @@ class Series(eqx.Module):
         return jax.scipy.linalg.expm(t * self.matrix)
 
 
-def exponential(matrix: Float[Array, "d d"]) -> Spectral | Series:
+def exponential(matrix: Float[Array, "d d"]) -> Decomposed | Series:
     """`t -> e^{tV}`, decomposed once if V is known and has well-conditioned eigenvectors."""
     if not known(matrix):
         return Series(matrix)
@@ -147,7 +147,7 @@ def exponential(matrix: Float[Array, "d d"]) -> Spectral | Series:
     if np.linalg.cond(basis) > (1e6 if jnp.result_type(float) == jnp.float64 else 1e3):
         return Series(matrix)
     parts = (np.real(values), np.abs(np.imag(values)), basis, partners, np.linalg.inv(basis))
-    return Spectral(*(jnp.asarray(part, jnp.result_type(float)) for part in parts))
+    return Decomposed(*(jnp.asarray(part, jnp.result_type(float)) for part in parts))
 
 
 def _moved(law: Attention, forward: Array, value: Array) -> Attention:

@@ -46,7 +46,7 @@ def planned(problem: Problem, state: PyTree, t: Any, sums: Engine | None) -> Pro
 
 def outgrown(problem: Problem, figures: dict[str, Any]) -> bool:
     """Whether a spectral plan, by the figures of the last segment, should be made anew: it ran full, missed its tolerance, or stopped."""
-    if not isinstance(problem.sums, Transform):
+    if not isinstance(problem.sums, Transform) or not figures["finite"]:
         return False
     stuck = not (figures["reached"] or figures["stopped"] or figures["out_of_steps"])
     return (

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import math
 import warnings
 from typing import Any, NamedTuple
 
@@ -114,7 +115,7 @@ def _attempt(plan: Transform, floor: float, extent: Extent, logit: Logit, x: Arr
     """The plan with its modes, made more accurate until it holds on a sample, then with exact rows."""
     while True:
         modes = _modes(plan, extent)
-        if np.prod(modes) > MOST_MODES[len(modes)]:
+        if math.prod(modes) > MOST_MODES[len(modes)]:
             return None, f"it would take {' x '.join(map(str, modes))} modes"
         plan = dataclasses.replace(plan, modes=modes)
         error, share = _try(plan, logit, x, atoms)
