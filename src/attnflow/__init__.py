@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from attnflow.measures import GaussianMixture as GaussianMixture
     from attnflow.measures import Particles as Particles
     from attnflow.measures import matrices as matrices
+    from attnflow.measures import quadrature as quadrature
     from attnflow.measures import samplers as samplers
     from attnflow.observe.density import entropy as entropy
     from attnflow.observe.density import log_density as log_density
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 _MODULES = {"matrices": "measures.matrices", "plot": "plot", "samplers": "measures.samplers", "theory": "theory"}
 _NAMES = {
     "spaces": ("Euclidean", "Sphere"),
-    "measures": ("Affine", "Gaussian", "GaussianMixture", "Particles"),
+    "measures": ("Affine", "Gaussian", "GaussianMixture", "Particles", "quadrature"),
     "sums": ("ALiBi", "Causal", "Dense", "Explicit", "Logit", "Spectral", "Streamed", "Window", "dot_product", "squared_distance"),
     "transport.bridge": ("self_bridge",),
     "transport.distances": ("bures", "wasserstein2"),

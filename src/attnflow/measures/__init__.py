@@ -7,3 +7,4 @@ from attnflow.measures.base import Measure as Measure
 from attnflow.measures.gaussian import Gaussian as Gaussian
 from attnflow.measures.mixture import GaussianMixture as GaussianMixture
 from attnflow.measures.particles import Particles as Particles
+from attnflow.measures.quadrature import quadrature as quadrature
