@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnflow._arrays import known
+from attnflow.measures.base import Measure
 from attnflow.measures.gaussian import Gaussian
 from attnflow.measures.mixture import GaussianMixture
 from attnflow.measures.particles import Particles
@@ -11,7 +12,7 @@ from attnflow.measures.particles import Particles
 _MOST = 2**22
 
 
-def quadrature(mu: Gaussian | GaussianMixture, nodes: int = 256, reach: float = 8.5) -> Particles:
+def quadrature(mu: Measure, nodes: int = 256, reach: float = 8.5) -> Particles:
     """The trapezoidal rule for `mu` as tokens: a grid of `nodes` an axis over every component's mean +- `reach` standard deviations,
     weighted with the density.
 
