@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import attnflow as af
+from attnflow.studies.check import Check
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -50,20 +51,6 @@ class Spec:
         for name in ("beta", "t1"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """A measured number, what it should be, and how far it may be from that."""
-
-    name: str
-    measured: float
-    expected: float
-    tolerance: float
-
-    @property
-    def ok(self) -> bool:
-        return abs(self.measured - self.expected) <= self.tolerance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +124,15 @@ def checks(result: Result) -> list[Check]:
             _TOKENS**-0.5,
         ),
     ]
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """How the simulation ended, and the work of the solver."""
+    return {"status": str(result.path.status), "solver": result.path.stats}
+
+
+def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
+    return {"tokens": figure(result)}
 
 
 def figure(result: Result) -> "matplotlib.figure.Figure":

@@ -1,0 +1,235 @@
+"""Heat flow of FashionMNIST by Sinkhorn attention at eps = 1e2, forward and reverse (an experiment of the authors of arXiv:2406.10823).
+
+Images are tokens in R^784. Forward, `x <- 2x - B(x)`, an image leaves the average B of those that it sees; reverse, `x <- B(x)`, it goes
+there. The source does not say how pixels are scaled, and that decides everything: what an image sees depends on eps over the squared
+distance of images. `measured` has the figures. For 2000 images, by the perplexity of the first bridge (how many images one sees):
+
+- pixels in [0, 255]: 1.0, an image sees itself alone, and nothing moves;
+- pixels in [0, 1]: 1940, B is nearly the mean of all, and a step nearly doubles the distance to it;
+- pixels in [0, 5], the default: 17; the squared distance to the nearest image is 5.4 eps, the total variance 17 eps.
+
+What one sees is not the heat flow of a density on R^784, under which the total variance would grow by 784 eps a step and images would
+drown in noise. Tokens stay in the affine hull of the data; forward, each moves away from its neighbours, gains contrast to them, and all
+but stops when it sees none: the variance gains 0.16 % of 784 eps a step, most of it in the first. Reverse, images melt into those of
+their kind. The way back from the forward flow leads towards the data, as slowly.
+"""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+import attnflow as af
+from attnflow.studies import idx
+from attnflow.studies.check import BadInput, Check
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+_TOLERANCE = 1e-8
+# At most so many steps of a flow are drawn.
+_DRAWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """Which images, how hot, how long."""
+
+    n: int = 2000
+    """how many images, drawn at random"""
+    eps: float = 100.0
+    """the temperature, and the time of a step"""
+    pixels: float = 5.0
+    """the value of a white pixel; a black one is 0"""
+    steps: int = 5
+    """how many steps of each flow"""
+    seed: int = 0
+    """the seed of the draw"""
+    data: pathlib.Path | None = None
+    """a folder with train-images-idx3-ubyte and train-labels-idx1-ubyte, plain or .gz; by default that of Debian's dataset-fashion-mnist"""
+
+    def __post_init__(self):
+        for name, least in {"n": 2, "steps": 1, "seed": 0}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name in ("eps", "pixels"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """The images of one flow: those that are drawn, `[steps + 1, rows, h, w]`, and figures.
+
+    After each step: `variance`, the total one; `distance`, root mean square to the data; `drift` of the mean; all in units of the data,
+    whose total variance is 1. Of each bridge: `perplexity`, `error` and `iterations`.
+    """
+
+    pictures: Float[np.ndarray, "t rows h w"]
+    variance: Float[np.ndarray, " t"]
+    distance: Float[np.ndarray, " t"]
+    drift: Float[np.ndarray, " t"]
+    perplexity: list[float]
+    error: list[float]
+    iterations: list[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """Forward from the data, back from where that ends, reverse from the data; squared distances in units of eps, and the perplexity of the
+    first bridge for other values of a white pixel."""
+
+    spec: Spec
+    forward: Flow
+    back: Flow
+    reverse: Flow
+    variance: float
+    nearest: float
+    perplexity: dict[float, float]
+
+
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """Three flows of the same images."""
+    from rich.progress import Progress
+
+    spec = Spec() if spec is None else spec
+    images, labels = idx.labelled(spec.data)
+    if spec.n > len(images):
+        raise BadInput(f"n must be at most {len(images)}, the number of images there are, got {spec.n}")
+    chosen = np.random.default_rng(spec.seed).permutation(len(images))[: spec.n]
+    unit = images[chosen].reshape(spec.n, -1) / 255.0
+    _, rows = np.unique(labels[chosen], return_index=True)
+    data = spec.pixels * unit
+    variance = float(data.var(axis=0).sum())
+    if variance == 0:
+        raise BadInput("the images must not all be the same")
+    others = [white for white in (1.0, 255.0) if white != spec.pixels]
+    with Progress(disable=not progress) as bar:
+        task = bar.add_task("bridges", total=3 * spec.steps + len(others))
+
+        def flow(start: np.ndarray, forward: bool) -> tuple[Flow, np.ndarray]:
+            return _flow(start, data, forward, spec, rows, images.shape[1:], lambda: bar.advance(task))
+
+        forward, end = flow(data, True)
+        back, _ = flow(end, False)
+        reverse, _ = flow(data, False)
+        seen = {spec.pixels: forward.perplexity[0]}
+        for white in others:
+            cloud = af.Particles(white * unit)
+            bridge = af.self_bridge(cloud, spec.eps, tolerance=_TOLERANCE)
+            seen[white] = perplexity(bridge, np.asarray(bridge.barycentric(cloud.points)))
+            bar.advance(task)
+    return Result(spec, forward, back, reverse, variance / spec.eps, _nearest(data) / spec.eps, seen)
+
+
+def _flow(
+    x: np.ndarray, data: np.ndarray, forward: bool, spec: Spec, rows: np.ndarray, shape: tuple[int, int], tick: Callable
+) -> tuple[Flow, np.ndarray]:
+    """The flow from x, and where it ends."""
+    states, seen, errors, iterations, bridge = [x], [], [], [], None
+    for _ in range(spec.steps):
+        bridge = af.self_bridge(af.Particles(x), spec.eps, tolerance=_TOLERANCE, start=bridge)
+        mean = np.asarray(bridge.barycentric(x))
+        seen.append(perplexity(bridge, mean))
+        errors.append(float(bridge.error))
+        iterations.append(int(bridge.iterations))
+        x = 2 * x - mean if forward else mean
+        states.append(x)
+        tick()
+    size = data.var(axis=0).sum()
+    return Flow(
+        np.stack([state[rows].reshape(-1, *shape) for state in states]),
+        np.array([state.var(axis=0).sum() for state in states]) / size,
+        np.sqrt([((state - data) ** 2).sum(axis=1).mean() / size for state in states]),
+        np.array([np.linalg.norm(state.mean(axis=0) - data.mean(axis=0)) for state in states]) / math.sqrt(size),
+        seen,
+        errors,
+        iterations,
+    ), x
+
+
+def perplexity(bridge: Any, mean: Float[np.ndarray, "n d"]) -> float:
+    """How many tokens a token sees: the exponential of the entropy of y given x, on average over x, from `B(x)` at the tokens.
+
+    The entropy is `log n - KL(pi | mu x mu)`, and the cost of the bridge is `E 1/2 |x-y|^2 + eps KL` with
+    `E 1/2 |x-y|^2 = E <x - m, x - B(x)>`.
+    """
+    x = np.asarray(bridge.measure.points)
+    work = np.sum((x - x.mean(axis=0)) * (x - mean), axis=1).mean()
+    return len(x) * math.exp(-(float(bridge.cost) - work) / float(bridge.eps))
+
+
+def _nearest(x: Float[np.ndarray, "n d"]) -> float:
+    """The squared distance to the nearest other row, on average."""
+    squares, found = (x**2).sum(axis=1), []
+    for i in range(0, len(x), 1000):
+        distances = squares[i : i + 1000, None] + squares[None] - 2 * x[i : i + 1000] @ x.T
+        distances[np.arange(len(distances)), np.arange(i, i + len(distances))] = np.inf
+        found.append(distances.min(axis=1))
+    return float(np.maximum(np.concatenate(found), 0).mean())
+
+
+def checks(result: Result) -> list[Check]:
+    """A bridge has both marginals, so that its map keeps the mean; as a matrix it has its spectrum in [0, 1], so that `2x - B` spreads the
+    images and B gathers them. The way back leads towards the data."""
+    flows = _flows(result).values()
+    worst = max(error for flow in flows for error in flow.error)
+    # Every bridge may move the mean by its error times the mean distance to it.
+    drift = max(float((flow.drift / np.maximum(1, np.sqrt(flow.variance))).max()) for flow in flows)
+    return [
+        Check("bridges: largest violation of a marginal", worst, 0.0, _TOLERANCE),
+        Check("mean of the images: largest drift, in deviations", drift, 0.0, 2 * result.spec.steps * _TOLERANCE),
+        Check("forward: steps at which the variance falls", _count(np.diff(result.forward.variance) < 0), 0.0, 0.0),
+        Check("reverse: steps at which the variance grows", _count(np.diff(result.reverse.variance) > 0), 0.0, 0.0),
+        Check("back: steps at which the variance grows", _count(np.diff(result.back.variance) > 0), 0.0, 0.0),
+        Check("back: steps away from the data", _count(np.diff(result.back.distance) > 0), 0.0, 0.0),
+    ]
+
+
+def _count(steps: np.ndarray) -> float:
+    return float(steps.sum())
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """What gives eps a meaning, and the figures of every step."""
+    spec, d = result.spec, result.forward.pictures[0, 0].size
+    growth = result.forward.variance[-1] - 1
+    return {
+        "white pixel": spec.pixels,
+        "total variance / eps": result.variance,
+        "mean squared distance to the nearest image / eps": result.nearest,
+        "perplexity of the first bridge, by white pixel": result.perplexity,
+        "variance gained forward / that of the heat flow of a density": growth * result.variance / (d * spec.steps),
+        **{
+            name: {part.name: getattr(flow, part.name) for part in dataclasses.fields(flow) if part.name != "pictures"}
+            for name, flow in _flows(result).items()
+        },
+    }
+
+
+def figure(result: Result) -> "matplotlib.figure.Figure":
+    """One image a class and row: the data, forward from them, back from there, and reverse from the data."""
+    spec = result.spec
+    drawn = np.unique(np.linspace(1, spec.steps, min(_DRAWN, spec.steps)).round().astype(int))
+    columns: list[Any] = [("data", result.forward.pictures[0])]
+    for name, flow in _flows(result).items():
+        # A narrow gap, then the steps, the name above the middle one.
+        columns += [None] + [(f"{name if k == drawn[len(drawn) // 2] else ''}\n{k}", flow.pictures[k]) for k in drawn]
+    rows, widths = len(columns[0][1]), [0.25 if column is None else 1 for column in columns]
+    with af.plot.look():
+        page = af.plot.new_figure(af.plot.PAGE, af.plot.PAGE * rows / sum(widths) + 0.35)
+        for i, line in enumerate(page.subplots(rows, len(columns), squeeze=False, width_ratios=widths)):
+            for ax, column in zip(line, columns):
+                ax.set_axis_off()
+                if column is not None:
+                    ax.imshow(column[1][i], cmap="gray_r", vmin=-0.25 * spec.pixels, vmax=1.25 * spec.pixels)
+                    ax.set_title(column[0] if i == 0 else "", fontsize=8)
+    return page
+
+
+def _flows(result: Result) -> dict[str, Flow]:
+    return {"forward": result.forward, "back": result.back, "reverse": result.reverse}

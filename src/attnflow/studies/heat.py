@@ -1,0 +1,301 @@
+"""The bridge step x <- 2x - B is a second-order scheme for the heat flow, Euler a first-order one (arXiv:2406.10823).
+
+Both are schemes for `d_t rho = 1/2 Laplace rho`, whose characteristics are `x' = -1/2 grad log rho_t(x)`:
+
+- bridge: `x <- 2x - B(x)`, B the barycentric map of the self-bridge of the scheme's own law at temperature eps;
+- Euler: `x <- x - eps/2 grad log rho(x)`.
+
+The sources prove that both converge uniformly on [0, T] and call the bridge first order. Measured here is
+`sup over k eps <= T of W2(scheme after k steps, rho_{k eps})` against eps: the bridge is of order two. Measured too is
+`W2(Euler, bridge) / eps` after one step. By the expansion of B in eps it is `c eps`, with c the norm in L2(rho) of
+`1/8 grad Laplace log rho + 1/16 grad |grad log rho|^2`, that is `1/(8 s^3)` for N(0, s^2); a poster of the authors has eps^2.
+
+Gaussians are in closed form, and the score of Euler is that of its own law. A mixture does not stay one under Euler, and the score of the
+law that it becomes is not known: there the score is that of the exact law at the time of the step, which makes it Euler's method for the
+characteristics. Mixtures are quadrature tokens, without sampling noise, compared with the same tokens moved along the exact
+characteristics. On the line that is W2, by sorting; in the plane the distance token to token is an upper bound of W2.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+import attnflow as af
+from attnflow.studies.check import Check
+from attnflow.studies.fit import PowerLaw, power_law
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+# Tokens lighter than this share of the heaviest are left out: they cost as much as the others, and W2 does not see them.
+_LIGHT = 1e-14
+# The tolerances of the exact characteristics and of the bridges, far below the smallest error of a scheme.
+_RTOL, _ATOL, _BRIDGE = 1e-10, 1e-11, 1e-10
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """Up to what time, in how many steps, on how many tokens."""
+
+    t1: float = 0.5
+    """the final time"""
+    steps: tuple[int, ...] = (4, 8, 16, 32, 64)
+    """on the line: how many steps to the final time, for each eps = t1 / steps"""
+    nodes: int = 400
+    """on the line: how many quadrature tokens"""
+    plane_steps: tuple[int, ...] = (3, 4, 6, 8, 12)
+    """in the plane: how many steps"""
+    plane_nodes: int = 108
+    """in the plane: how many quadrature tokens along an axis"""
+
+    def __post_init__(self):
+        if not 0 < self.t1 < math.inf:
+            raise ValueError(f"t1 must be positive and finite, got {self.t1}")
+        for name in ("steps", "plane_steps"):
+            given = getattr(self, name)
+            if len(set(given)) < 3 or min(given) < 1:
+                raise ValueError(f"{name} must be at least three different numbers of at least 1, got {list(given)}")
+        for name in ("nodes", "plane_nodes"):
+            if getattr(self, name) < 16:
+                raise ValueError(f"{name} must be at least 16, got {getattr(self, name)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """The errors on one law, eps by eps.
+
+    - `bridge`, `euler`: the largest W2 to the heat flow up to the final time.
+    - `one_step`: `W2(Euler, bridge) / eps` after one step; `coefficient`: the c of its limit `c eps`.
+    - `aliasing`: how well the tokens are a quadrature at the smallest eps, `e^{-2 pi^2 eps / h^2}` with h their spacing at the end.
+    """
+
+    law: str
+    eps: Float[np.ndarray, " k"]
+    bridge: Float[np.ndarray, " k"]
+    euler: Float[np.ndarray, " k"]
+    one_step: Float[np.ndarray, " k"]
+    coefficient: float
+    aliasing: float = 0.0
+
+    def fit(self, what: str) -> PowerLaw:
+        return power_law(self.eps, getattr(self, what))
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    spec: Spec
+    rates: list[Rates]
+
+
+def laws() -> dict[str, af.Gaussian | af.GaussianMixture]:
+    """The starts; the mixture on the line is `1/2 N(-2, 1) + 1/2 N(2, 1)`."""
+    return {
+        "N(0, 1)": af.Gaussian([0.0], [[1.0]]),
+        "N(0, 1/4)": af.Gaussian([0.0], [[0.25]]),
+        "mixture on the line": af.GaussianMixture([0.5, 0.5], [[-2.0], [2.0]], [[[1.0]], [[1.0]]]),
+        "mixture in the plane": af.GaussianMixture(
+            [0.4, 0.6], [[-1.5, 0.0], [1.5, 0.5]], [[[1.0, 0.2], [0.2, 1.0]], [[1.2, -0.3], [-0.3, 1.0]]]
+        ),
+    }
+
+
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """Every law, every eps."""
+    from rich.progress import Progress
+
+    spec = Spec() if spec is None else spec
+    on_line, in_plane = (spec.steps, spec.nodes), (spec.plane_steps, spec.plane_nodes)
+    plans = {name: (law, *(on_line if law.dim == 1 else in_plane)) for name, law in laws().items()}
+    with Progress(disable=not progress) as bar:
+        task = bar.add_task("heat flow", total=sum(sum(steps) for _, steps, _ in plans.values()))
+        return Result(
+            spec, [measure(name, law, spec.t1, steps, nodes, lambda: bar.advance(task)) for name, (law, steps, nodes) in plans.items()]
+        )
+
+
+def measure(
+    name: str, law: af.Gaussian | af.GaussianMixture, t1: float, steps: Sequence[int], nodes: int, tick: Callable = lambda: None
+) -> Rates:
+    """Both schemes on one law: in closed form for a Gaussian, on quadrature tokens for a mixture."""
+    if isinstance(law, af.Gaussian):
+        flows, aliasing = partial(_gaussians, law, t1), 0.0
+    else:
+        tokens = _tokens(law, nodes)
+        flows = partial(_clouds, law, t1, tokens, _characteristics(law, tokens, t1, steps))
+        aliasing = _aliasing(law, tokens, t1, t1 / max(steps))
+    worst, one_step = np.zeros((len(steps), 2)), np.zeros(len(steps))
+    for i, count in enumerate(steps):
+        for k, (bridge, euler, exact) in enumerate(flows(count)):
+            if k == 0:
+                one_step[i] = _distance(bridge, euler) * count / t1
+            worst[i] = np.maximum(worst[i], [_distance(bridge, exact), _distance(euler, exact)])
+            tick()
+    return Rates(name, t1 / np.array(steps), worst[:, 0], worst[:, 1], one_step, coefficient(law, nodes), aliasing)
+
+
+def _gaussians(law: af.Gaussian, t1: float, count: int) -> Iterator[tuple[Any, Any, Any]]:
+    """Bridge, Euler with the score of its own law, and the heat flow, step by step."""
+    eps, bridge, euler = jnp.asarray(t1 / count), law, law
+    for k in range(1, count + 1):
+        bridge, euler = _closed_step(bridge, euler, eps)
+        yield bridge, euler, af.heat_flow(law, k * t1 / count)
+
+
+@eqx.filter_jit
+def _closed_step(bridge: af.Gaussian, euler: af.Gaussian, eps: Array) -> tuple[Any, Any]:
+    inverse = jnp.linalg.inv(euler.cov)
+    return af.sinkhorn_step(bridge, eps), af.euler_step(euler, af.Affine(-inverse, inverse @ euler.mean), eps)
+
+
+def _clouds(
+    law: af.GaussianMixture, t1: float, tokens: af.Particles, exact: dict[Fraction, af.Particles], count: int
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Bridge, Euler with the score of the exact law, and the exact characteristics, step by step."""
+    eps, bridge, euler, plan = t1 / count, tokens, tokens, None
+    for k in range(count):
+        plan = af.self_bridge(bridge, eps, tolerance=_BRIDGE, start=plan)
+        bridge = bridge.with_state(2 * bridge.points - plan.barycentric(bridge.points))
+        euler = af.euler_step(euler, partial(_score, af.heat_flow(law, k * eps)), eps)
+        yield bridge, euler, exact[Fraction(k + 1, count)]
+
+
+def _tokens(law: af.GaussianMixture, nodes: int) -> af.Particles:
+    grid = af.quadrature(law, nodes)
+    kept = np.asarray(grid.weights > _LIGHT * grid.weights.max())
+    return af.Particles(grid.points[kept], weights=grid.weights[kept])
+
+
+class _Characteristics(af.Field):
+    """`x' = -1/2 grad log rho_t(x)` along the heat flow of a mixture."""
+
+    law: af.GaussianMixture
+
+    def at(self, mu: af.Particles, t: Any = 0.0, sums: Any = None) -> Callable:
+        later = eqx.tree_at(lambda law: law.covs, self.law, self.law.covs + t * jnp.eye(mu.dim)[None])
+        return lambda x: -0.5 * later.score(x)
+
+
+def _characteristics(law: af.GaussianMixture, tokens: af.Particles, t1: float, steps: Sequence[int]) -> dict[Fraction, af.Particles]:
+    """The tokens moved exactly, at every fraction of the final time that some scheme steps to."""
+    shares = sorted({Fraction(k, count) for count in steps for k in range(count + 1)})
+    path = af.solve(_Characteristics(law), tokens, t1, save_at=[t1 * float(share) for share in shares], rtol=_RTOL, atol=_ATOL)
+    return {share: path[i] for i, share in enumerate(shares)}
+
+
+def _distance(mu: Any, nu: Any) -> float:
+    """W2 of Gaussians and on the line; in the plane the distance token to token, an upper bound."""
+    if mu.dim == 1:
+        return float(_wasserstein2(mu, nu))
+    return float(np.sqrt(np.asarray(mu.weights) @ np.sum(np.asarray(mu.points - nu.points) ** 2, axis=1)))
+
+
+_wasserstein2 = eqx.filter_jit(af.wasserstein2)
+
+
+def _aliasing(law: af.GaussianMixture, tokens: af.Particles, t1: float, eps: float) -> float:
+    """`e^{-2 pi^2 eps / h^2}`: the grid began with equal spacings, and the heat flow widens a Gaussian by `((v + t) / v)^1/2`."""
+    spacing = max(np.diff(np.unique(axis)).max() for axis in np.asarray(tokens.points).T)
+    narrowest = np.linalg.eigvalsh(np.asarray(law.covs)).min()
+    return math.exp(-2 * math.pi**2 * eps / (spacing**2 * (narrowest + t1) / narrowest))
+
+
+def coefficient(law: af.Gaussian | af.GaussianMixture, nodes: int) -> float:
+    """The norm in L2(rho) of `1/8 grad Laplace log rho + 1/16 grad |grad log rho|^2`, by automatic derivatives."""
+    mixture = af.GaussianMixture([1.0], law.mean[None], law.cov[None]) if isinstance(law, af.Gaussian) else law
+    tokens = _tokens(mixture, nodes)
+    slopes = _second_term(mixture, tokens.points)
+    return float(jnp.sqrt(tokens.integrate(lambda _: jnp.sum(slopes**2, axis=1))))
+
+
+@eqx.filter_jit
+def _second_term(law: af.GaussianMixture, points: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    def potential(x: Float[Array, " d"]) -> Float[Array, ""]:
+        score = lambda x: law.score(x[None])[0]  # noqa: E731
+        return jnp.trace(jax.jacfwd(score)(x)) / 8 + jnp.sum(score(x) ** 2) / 16
+
+    return jax.vmap(jax.jacfwd(potential))(points)
+
+
+@eqx.filter_jit
+def _score(law: af.GaussianMixture, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    return law.score(x)
+
+
+def checks(result: Result) -> list[Check]:
+    """The orders, the limit of one step, and that the tokens are a quadrature good enough to see the smallest error."""
+    found = []
+    for rates in result.rates:
+        smallest = rates.eps.argmin()
+        limit = rates.one_step[smallest] / rates.eps[smallest]
+        found += [
+            Check(f"{rates.law}: order of the bridge", rates.fit("bridge").slope, 2.0, 0.15),
+            Check(f"{rates.law}: order of Euler", rates.fit("euler").slope, 1.0, 0.15),
+            Check(f"{rates.law}: order of W2(Euler, bridge)/eps", rates.fit("one_step").slope, 1.0, 0.15),
+            Check(f"{rates.law}: W2(Euler, bridge)/eps^2", float(limit), rates.coefficient, 0.2 * rates.coefficient),
+        ]
+        if rates.aliasing:
+            found.append(
+                Check(f"{rates.law}: aliasing of the tokens over the smallest error", float(rates.aliasing / rates.bridge.min()), 0.0, 0.1)
+            )
+    return found
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """Every error, and the fitted exponents with the half-width of their 95 % confidence interval."""
+    return {
+        rates.law: dataclasses.asdict(rates)
+        | {f"order of {what}": [rates.fit(what).slope, rates.fit(what).half_width] for what in ("bridge", "euler", "one_step")}
+        for rates in result.rates
+    }
+
+
+def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
+    """The errors of both schemes against eps, a panel a law; the distance of the schemes after one step."""
+    with af.plot.look():
+        page = af.plot.new_figure(af.plot.PAGE, 0.72 * af.plot.PAGE)
+        for ax, rates in zip(page.subplots(2, 2, sharey=True).flat, result.rates):
+            _lines(ax, rates, {"bridge": "bridge", "euler": "Euler"})
+            ax.set_title(rates.law)
+        for ax in page.axes[::2]:
+            ax.set_ylabel(r"$\sup_{t \leq T} W_2$ to the heat flow")
+        column = af.plot.new_figure(1.3 * af.plot.COLUMN, af.plot.COLUMN)
+        ax = column.add_subplot()
+        for colour, rates in zip(af.plot.COLOURS, result.rates):
+            slope = rates.fit("one_step")
+            ax.loglog(rates.eps, rates.one_step, "o", color=colour, markersize=4, label=f"{rates.law}: {_order(slope)}")
+            ax.loglog(rates.eps, rates.coefficient * rates.eps, "--", color=colour, linewidth=0.8)
+        _ticks(ax, result.rates[0].eps)
+        ax.set(ylabel=r"$W_2(\mathrm{Euler}, \mathrm{bridge})\,/\,\varepsilon$ after one step")
+        ax.legend(title="order; dashed: the limit $c\\,\\varepsilon$")
+    return {"rates": page, "one_step": column}
+
+
+def _lines(ax: Any, rates: Rates, schemes: dict[str, str]) -> None:
+    across = np.geomspace(rates.eps.min(), rates.eps.max(), 50)
+    for colour, (scheme, label) in zip(af.plot.COLOURS, schemes.items()):
+        line = rates.fit(scheme)
+        ax.fill_between(across, *line.band(across), color=colour, alpha=0.25, linewidth=0)
+        ax.loglog(across, line(across), color=colour, linewidth=0.9)
+        ax.loglog(rates.eps, getattr(rates, scheme), "o", color=colour, markersize=4, label=f"{label}: {_order(line)}")
+    ax.legend(title="order")
+    _ticks(ax, rates.eps)
+
+
+def _ticks(ax: Any, eps: np.ndarray) -> None:
+    """The temperatures themselves: there is hardly a decade of them."""
+    ax.set_xticks(eps, [f"{value:.2g}" for value in eps])
+    ax.set_xticks([], minor=True)
+    ax.set_xlabel(r"$\varepsilon$")
+
+
+def _order(line: PowerLaw) -> str:
+    return f"${line.slope:.2f} \\pm {line.half_width:.2f}$"

@@ -1,0 +1,238 @@
+"""Sinkhorn attention carries a mixture along the heat flow; the bridge of N(0, 1) to itself hugs the diagonal (arXiv:2406.10823).
+
+The experiments of the authors, at eps = 0.01: tokens of `1/2 N(-2, 1) + 1/2 N(2, 1)` moved by `x <- 2x - B(x)`, each step a time eps of the
+heat flow `d_t rho = 1/2 Laplace rho`, whose exact law is `1/2 N(-2, 1 + t) + 1/2 N(2, 1 + t)`; and the bridge of N(0, 1) to itself drawn as
+a coupling, where y given x is `N(M x, eps M)` with `M = (1 + eps^2/4)^1/2 - eps/2`.
+
+The tokens are run twice: sampled, which shows what n tokens do, and as a quadrature, whose error is that of the scheme alone.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+import attnflow as af
+from attnflow.studies.check import Check
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+# Kolmogorov's distance of n independent tokens from their law is below this over sqrt(n) in 999 of 1000 draws.
+_KOLMOGOROV = 1.95
+# The tokens of N(0, 1) for the coupling; how much of it is looked at; to what the bridges are solved.
+_NODES, _INSIDE, _TOLERANCE = 1200, 3.0, 1e-8
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """How hot, how long, how many."""
+
+    eps: float = 0.01
+    """the temperature, and the time of a step"""
+    t1: float = 3.0
+    """the final time, rounded to whole steps"""
+    n: int = 1000
+    """how many sampled tokens"""
+    nodes: int = 512
+    """how many quadrature tokens"""
+    seed: int = 0
+    """the seed of the sampled tokens"""
+
+    def __post_init__(self):
+        for name in ("eps", "t1"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
+        if round(self.t1 / self.eps) < 4:
+            raise ValueError(f"t1 must be at least 4 eps, got t1 = {self.t1} with eps = {self.eps}")
+        for name, least in {"n": 10, "nodes": 16, "seed": 0}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    @property
+    def steps(self) -> int:
+        return round(self.t1 / self.eps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The tokens step by step, `[steps + 1, n]`, with the weights of the quadrature; its W2 to the exact law and the largest difference of
+    the distribution functions of the sampled tokens and the exact law; the bridge of N(0, 1)."""
+
+    spec: Spec
+    sampled: Float[np.ndarray, "t n"]
+    grid: Float[np.ndarray, "t m"]
+    weights: Float[np.ndarray, " m"]
+    w2: Float[np.ndarray, " t"]
+    kolmogorov: Float[np.ndarray, " t"]
+    bridge: Any
+
+
+def law(t: float = 0.0) -> af.GaussianMixture:
+    """The exact law at time t."""
+    start = af.GaussianMixture([0.5, 0.5], [[-2.0], [2.0]], [[[1.0]], [[1.0]]])
+    return af.heat_flow(start, t)  # pyright: ignore[reportReturnType]
+
+
+def below(x: Any, t: float) -> np.ndarray:
+    """The exact distribution function at time t."""
+    s, cdf = math.sqrt(1 + t), jax.scipy.stats.norm.cdf
+    return np.asarray(cdf(jnp.asarray(x), -2.0, s) + cdf(jnp.asarray(x), 2.0, s)) / 2
+
+
+def quantile(level: Any, t: float) -> np.ndarray:
+    """Its inverse, by bisection."""
+    level = np.asarray(level)
+    low, high = np.full(level.shape, -2 - 40 * math.sqrt(1 + t)), np.full(level.shape, 2 + 40 * math.sqrt(1 + t))
+    for _ in range(60):
+        middle = (low + high) / 2
+        under = below(middle, t) < level
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    return (low + high) / 2
+
+
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """Both clouds, their distances to the exact law, and the coupling."""
+    from rich.progress import Progress
+
+    spec = Spec() if spec is None else spec
+    clouds = law().sample(spec.n, key=jax.random.key(spec.seed)), af.quadrature(law(), spec.nodes)
+    with Progress(disable=not progress) as bar:
+        task = bar.add_task("heat flow", total=2 * spec.steps)
+        sampled, grid = (_path(cloud, spec, lambda: bar.advance(task)) for cloud in clouds)
+    weights = np.asarray(clouds[1].weights)
+    # The tokens of the quadrature stay in order, so the quantile of each keeps its level.
+    level = below(grid[0], 0.0)
+    times = spec.eps * np.arange(spec.steps + 1)
+    w2 = [math.sqrt(weights @ (x - quantile(level, t)) ** 2) for x, t in zip(grid, times)]
+    kolmogorov = [_kolmogorov(x, t) for x, t in zip(sampled, times)]
+    bridge = af.self_bridge(af.quadrature(af.Gaussian([0.0], [[1.0]]), _NODES), spec.eps, tolerance=_TOLERANCE)
+    return Result(spec, sampled, grid, weights, np.array(w2), np.array(kolmogorov), bridge)
+
+
+def _path(mu: af.Particles, spec: Spec, tick: Callable) -> Float[np.ndarray, "t n"]:
+    states, plan = [mu.points], None
+    for _ in range(spec.steps):
+        plan = af.self_bridge(mu, spec.eps, tolerance=_TOLERANCE, start=plan)
+        mu = mu.with_state(2 * mu.points - plan.barycentric(mu.points))
+        states.append(mu.points)
+        tick()
+    return np.asarray(states)[:, :, 0]
+
+
+def _kolmogorov(x: Float[np.ndarray, " n"], t: float) -> float:
+    """`sup |F_n - F|`: the distribution function of the tokens steps at each of them."""
+    exact, n = below(np.sort(x), t), len(x)
+    return float(np.maximum(np.arange(1, n + 1) / n - exact, exact - np.arange(n) / n).max())
+
+
+def conditional(result: Result) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """x within reach, with the mean and the standard deviation of y given x under the plan."""
+    x, plan = np.asarray(result.bridge.measure.points)[:, 0], np.asarray(result.bridge.plan())
+    rows = np.abs(x) <= _INSIDE
+    given = plan[rows] / plan[rows].sum(axis=1, keepdims=True)
+    mean = given @ x
+    return x[rows], mean, np.sqrt(np.sum(given * (x[None] - mean[:, None]) ** 2, axis=1))
+
+
+def checks(result: Result) -> list[Check]:
+    """The laws at every step, and the coupling, against closed forms."""
+    spec, (x, mean, deviation) = result.spec, conditional(result)
+    slope = math.sqrt(1 + spec.eps**2 / 4) - spec.eps / 2
+    cost = (1 - slope) - spec.eps / 2 * math.log(1 - slope**2)
+    return [
+        Check("quadrature tokens: largest W2 to the exact law", float(result.w2.max()), 0.0, spec.eps**2),
+        Check(
+            "sampled tokens: largest distance of distribution functions",
+            float(result.kolmogorov.max()),
+            0.0,
+            _KOLMOGOROV / math.sqrt(spec.n),
+        ),
+        Check("bridge of N(0, 1): mean of y given x", float(np.abs(mean - slope * x).max()), 0.0, 1e-6),
+        Check("bridge of N(0, 1): deviation of y given x", float(np.abs(deviation - math.sqrt(spec.eps * slope)).max()), 0.0, 1e-6),
+        Check("bridge of N(0, 1): cost", float(result.bridge.cost), cost, 1e-6),
+    ]
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """The distances to the exact law along time."""
+    times = result.spec.eps * np.arange(result.spec.steps + 1)
+    return {"time": times, "W2 of the quadrature tokens": result.w2, "distance of distribution functions, sampled": result.kolmogorov}
+
+
+def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
+    """The heat flow of the mixture: density and tokens at four times, trajectories, distances; and the coupling."""
+    with af.plot.look():
+        return {"mixture": _flow(result), "coupling": _coupling(result)}
+
+
+def _flow(result: Result) -> "matplotlib.figure.Figure":
+    spec = result.spec
+    page = af.plot.new_figure(af.plot.PAGE, 0.6 * af.plot.PAGE)
+    axes = page.subplot_mosaic("abcd;eeff", height_ratios=[1, 1.1])
+    reach = 2 + 3.2 * math.sqrt(1 + spec.t1)
+    line = np.linspace(-reach, reach, 400)
+    for name, k in zip("abcd", [0, spec.steps // 6, spec.steps // 3, spec.steps]):
+        ax, t = axes[name], k * spec.eps
+        ax.hist(result.sampled[k], bins=40, range=(-reach, reach), density=True, color=af.plot.COLOURS[6], alpha=0.55)
+        ax.plot(result.sampled[k], np.full(spec.n, -0.007), "|", color=af.plot.COLOURS[0], markersize=4, alpha=0.15)
+        ax.plot(line, law(t).density(jnp.asarray(line)[:, None]), color=af.plot.COLOURS[4])
+        ax.set(title=f"$t = {t:.3g}$", xlim=(-reach, reach), ylim=(-0.015, 0.235), xlabel="$x$", yticks=[0, 0.1, 0.2])
+    axes["a"].set_ylabel("density")
+    _trajectories(axes["e"], result)
+    times = spec.eps * np.arange(spec.steps + 1)
+    axes["f"].semilogy(times, result.kolmogorov, label=f"{spec.n} sampled tokens: $\\sup |F_n - F|$")
+    axes["f"].semilogy(times[1:], result.w2[1:], label="quadrature tokens: $W_2$")
+    axes["f"].axhline(spec.eps**2, color="0.6", linewidth=0.8, linestyle="--", label=r"$\varepsilon^2$")
+    axes["f"].set(xlabel="time $t$", ylabel="distance to the exact law")
+    axes["f"].legend(loc="center right", bbox_to_anchor=(1, 0.62))
+    return page
+
+
+def _trajectories(ax: Any, result: Result) -> None:
+    """Sampled tokens, evenly spaced in rank, and where the exact flow takes them."""
+    spec, times = result.spec, result.spec.eps * np.arange(result.spec.steps + 1)
+    ranked = np.argsort(result.sampled[0])[np.linspace(0.02 * spec.n, 0.98 * spec.n, 15).astype(int)]
+    level = below(result.sampled[0, ranked], 0.0)
+    some = np.linspace(0, spec.steps, 31).astype(int)
+    exact = np.stack([quantile(level, times[k]) for k in some])
+    ax.plot(times, result.sampled[:, ranked], color=af.plot.COLOURS[0], linewidth=1.0)
+    ax.plot(times[some], exact, color=af.plot.COLOURS[4], linewidth=1.0, linestyle=(0, (3, 3)))
+    ax.set(xlabel="time $t$", ylabel="$x$", ylim=(exact.min() - 0.5, exact.max() + 2))
+    ax.legend(ax.lines[:: len(ranked)], ["tokens", "exact characteristics"], loc="upper left", ncols=2)
+
+
+def _coupling(result: Result) -> "matplotlib.figure.Figure":
+    """The density of the plan, in the plane of x and y and along the diagonal, with the mean and one deviation of y given x."""
+    eps, points = result.spec.eps, np.asarray(result.bridge.measure.points)[:, 0]
+    inside, spacing = np.flatnonzero(np.abs(points) <= _INSIDE), points[1] - points[0]
+    density = np.asarray(result.bridge.plan()) / spacing**2
+    # Rows shifted to the diagonal: entry (i, k) is the density at y = x_i + k spacing, four deviations either side.
+    reach = min(math.ceil(4 * math.sqrt(eps) / spacing), inside[0])
+    shifts = np.arange(-reach, reach + 1)
+    sheared = density[inside[:, None], inside[:, None] + shifts[None]]
+    page = af.plot.new_figure(af.plot.PAGE, 0.5 * af.plot.PAGE)
+    left, right = page.subplots(1, 2)
+    box = (points[inside[0]], points[inside[-1]])
+    left.imshow(density[np.ix_(inside, inside)].T, origin="lower", extent=(*box, *box), cmap="Blues")
+    left.set(xlabel="$x$", ylabel="$y$", title=rf"plan $\pi(x, y)$ of $N(0, 1)$ to itself, $\varepsilon = {eps:g}$")
+    right.imshow(sheared.T, origin="lower", extent=(*box, *(shifts[[0, -1]] * spacing)), cmap="Blues", aspect="auto")
+    _given(right, result)
+    right.set(xlabel="$x$", ylabel="$y - x$", title="along the diagonal")
+    return page
+
+
+def _given(ax: Any, result: Result) -> None:
+    """The mean and one deviation of y - x given x: of the tokens, and in closed form."""
+    eps, (x, mean, deviation) = result.spec.eps, conditional(result)
+    slope = math.sqrt(1 + eps**2 / 4) - eps / 2
+    for i, sign in enumerate((0, -1, 1)):
+        label = {} if i > 1 else {"label": ("$B(x) - x$", "$\\pm$ one deviation of $y$ given $x$")[i]}
+        ax.plot(x, mean - x + sign * deviation, color=af.plot.COLOURS[1 if sign else 4], linewidth=1.6, **label)
+        ax.plot(x, (slope - 1) * x + sign * math.sqrt(eps * slope), "k:", linewidth=0.9, **({} if i else {"label": "closed form"}))
+    ax.legend(loc="upper right", fontsize=7)
