@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from attnflow.flow.fields import ResNet as ResNet
     from attnflow.flow.frames import normalised as normalised
     from attnflow.flow.frames import rescaled as rescaled
+    from attnflow.flow.gradient import gradient_flow as gradient_flow
     from attnflow.flow.layers import layers as layers
     from attnflow.flow.norms import LayerNorm as LayerNorm
     from attnflow.flow.norms import RMSNorm as RMSNorm
@@ -63,11 +64,26 @@ if TYPE_CHECKING:
     from attnflow.sums import Window as Window
     from attnflow.sums import dot_product as dot_product
     from attnflow.sums import squared_distance as squared_distance
+    from attnflow.transport.bridge import bridge as bridge
     from attnflow.transport.bridge import self_bridge as self_bridge
     from attnflow.transport.distances import bures as bures
     from attnflow.transport.distances import wasserstein2 as wasserstein2
+    from attnflow.transport.exact import characteristics as characteristics
+    from attnflow.transport.exact import heat_flow as heat_flow
+    from attnflow.transport.exact import ornstein_uhlenbeck as ornstein_uhlenbeck
+    from attnflow.transport.exact import quantiles as quantiles
+    from attnflow.transport.kernel_distances import energy_distance as energy_distance
+    from attnflow.transport.kernel_distances import mmd as mmd
+    from attnflow.transport.scores import bridge_score as bridge_score
+    from attnflow.transport.scores import kernel_score as kernel_score
+    from attnflow.transport.scores import richardson_score as richardson_score
+    from attnflow.transport.sliced import sliced_wasserstein2 as sliced_wasserstein2
+    from attnflow.transport.steps import FokkerPlanck as FokkerPlanck
+    from attnflow.transport.steps import Heat as Heat
+    from attnflow.transport.steps import KullbackLeibler as KullbackLeibler
+    from attnflow.transport.steps import ReverseHeat as ReverseHeat
+    from attnflow.transport.divergence import sinkhorn_divergence as sinkhorn_divergence
     from attnflow.transport.steps import euler_step as euler_step
-    from attnflow.transport.steps import heat_flow as heat_flow
     from attnflow.transport.steps import sinkhorn_step as sinkhorn_step
 
 _MODULES = {"matrices": "measures.matrices", "plot": "plot", "samplers": "measures.samplers", "theory": "theory"}
@@ -75,9 +91,14 @@ _NAMES = {
     "spaces": ("Euclidean", "Sphere"),
     "measures": ("Affine", "Gaussian", "GaussianMixture", "Particles", "quadrature"),
     "sums": ("ALiBi", "Causal", "Dense", "Explicit", "Logit", "Spectral", "Streamed", "Window", "dot_product", "squared_distance"),
-    "transport.bridge": ("self_bridge",),
+    "transport.bridge": ("bridge", "self_bridge"),
     "transport.distances": ("bures", "wasserstein2"),
-    "transport.steps": ("euler_step", "heat_flow", "sinkhorn_step"),
+    "transport.kernel_distances": ("energy_distance", "mmd"),
+    "transport.sliced": ("sliced_wasserstein2",),
+    "transport.exact": ("characteristics", "heat_flow", "ornstein_uhlenbeck", "quantiles"),
+    "transport.scores": ("bridge_score", "kernel_score", "richardson_score"),
+    "transport.divergence": ("sinkhorn_divergence",),
+    "transport.steps": ("FokkerPlanck", "Heat", "KullbackLeibler", "ReverseHeat", "euler_step", "sinkhorn_step"),
     "attention.law": ("Attention", "simple_attention"),
     "attention.field": ("Field",),
     "attention.heads": ("MultiHead",),
@@ -91,6 +112,7 @@ _NAMES = {
     "flow.events": ("Consensus", "Steady"),
     "flow.fields": ("Perceptron", "ResNet"),
     "flow.frames": ("normalised", "rescaled"),
+    "flow.gradient": ("gradient_flow",),
     "flow.layers": ("layers",),
     "flow.norms": ("LayerNorm", "RMSNorm"),
     "flow.observe": ("Observed", "OnHost"),

@@ -47,11 +47,11 @@ def fitted(
     return sums.fit(logit, x, atoms, sight)
 
 
-def accuracy(logit: Logit, atoms: Atoms, sums: Engine | None) -> dict[str, PyTree]:
-    """How good the sums of a cloud over itself are: the figures of an engine that is not exact up to round-off."""
+def accuracy(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None) -> dict[str, PyTree]:
+    """How good the sums at these queries are: the figures of an engine that is not exact up to round-off."""
     if sums is None or atoms.mask is not None:
         return {}
-    q, k, b, _, _ = rows(sums, logit, atoms.points, atoms)
+    q, k, b, _, _ = rows(sums, logit, x, atoms)
     return sums.report(q, k, b)
 
 

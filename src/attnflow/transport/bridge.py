@@ -1,146 +1,153 @@
-"""The Schrodinger bridge of a measure to itself: entropic optimal transport with cost `1/2 |x-y|^2` and temperature eps.
+"""The solvers of bridges, one for each picture of the measures."""
 
-The plan is `pi(x, y) = e^{(phi(x) + phi(y) - |x-y|^2 / 2) / eps} mu(x) mu(y)` with both marginals mu. Its barycentric map
-`B(x) = integral y pi(y|x)` is doubly stochastic attention with `A = I / eps`, and a score estimator:
-`(B(x) - x) / eps = 1/2 grad log rho(x) + O(eps)` (arXiv:2406.10823). Moving by `x <- 2x - B(x)` is a step of the heat flow
-`d_t rho = 1/2 Laplace rho` of length eps.
-"""
-
-import abc
+import math
 import warnings
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
 
 from attnflow._arrays import floats, known, positive
-from attnflow.measures import Affine, FlowingMeasure, Gaussian, Particles
+from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles, quadrature
 from attnflow.spaces import Euclidean
-from attnflow.sums import Atoms, Engine, Logit
+from attnflow.sums import Atoms, Engine, Logit, Streamed, Transform
+from attnflow.transport.coupling import Bridge, GaussianBridge, TokenBridge
 from attnflow.transport.gaussian import scaled_gaussian
 from attnflow.transport.scaled import Scaled, scaled
 
-
-class Bridge(eqx.Module):
-    """The bridge of a measure to itself at temperature `eps`."""
-
-    measure: eqx.AbstractVar[Any]
-    eps: eqx.AbstractVar[Float[Array, ""]]
-
-    @abc.abstractmethod
-    def barycentric(self, x: Any) -> Float[Array, "m d"]:
-        """`B(x) = E[y|x]` at every row of x, on the support or off it."""
-
-    def score(self, x: Any) -> Float[Array, "m d"]:
-        """`2 (B(x) - x) / eps`, which is `grad log rho(x) + O(eps)`."""
-        x = floats("x", x, "m d").astype(self.measure.dtype)
-        return 2 * (self.barycentric(x) - x) / self.eps
-
-
-class TokenBridge(Bridge):
-    """The bridge of a cloud. `error` is the largest violation of a marginal, relative to its mass; `converged` and `iterations` say how
-    the iteration ended."""
-
-    measure: Particles
-    eps: Float[Array, ""]
-    kernel: Scaled
-
-    def barycentric(self, x: Any) -> Float[Array, "m d"]:
-        return self.kernel(floats("x", x, "m d").astype(self.measure.dtype))
-
-    def plan(self) -> Float[Array, "n n"]:
-        """The coupling `pi_ij`, dense; rows and columns sum to the weights."""
-        log_kernel = self.kernel.log_kernel(self.measure.points)
-        return jnp.exp(log_kernel + self.measure.log_weights[None, :] + self.measure.log_weights[:, None])
-
-    @property
-    def potential(self) -> Float[Array, " n"]:
-        """`phi` at every token."""
-        points = self.kernel.atoms.points
-        return self.eps * self.kernel.scaling.g + 0.5 * jnp.sum(points**2, axis=1)
-
-    @property
-    def cost(self) -> Float[Array, ""]:
-        """`min over pi of integral 1/2 |x-y|^2 dpi + eps KL(pi | mu x mu)`, which is `2 integral phi dmu`."""
-        weights = jnp.exp(self.measure.log_weights)
-        return 2 * jnp.vdot(weights, jnp.where(weights > 0, self.potential, 0))
-
-    @property
-    def converged(self) -> Any:
-        return self.kernel.scaling.converged
-
-    @property
-    def iterations(self) -> Any:
-        return self.kernel.scaling.iterations
-
-    @property
-    def error(self) -> Any:
-        return self.kernel.scaling.error
-
-    @property
-    def stats(self) -> dict[str, Any]:
-        """The convergence of the iteration, which engine the sums ran on, and their error if they are not exact."""
-        return self.kernel.report | {"engine": repr(self.kernel.engine)}
-
-
-class GaussianBridge(Bridge):
-    """The bridge of a Gaussian, in closed form: `B(x) = m + M (x - m)`, for N(0, s^2) `M = (sqrt(s^4 + eps^2 / 4) - eps / 2) / s^2`."""
-
-    measure: Gaussian
-    eps: Float[Array, ""]
-    map: Affine
-
-    def barycentric(self, x: Any) -> Float[Array, "m d"]:
-        return self.map(floats("x", x, "m d").astype(self.measure.dtype))
+# How many tokens stand for a mixture that is sampled.
+_SAMPLES = 4096
 
 
 def self_bridge(
-    mu: FlowingMeasure,
+    mu: Measure,
     eps: Any,
     tolerance: Any = None,
     max_iterations: int = 10_000,
-    start: Bridge | None = None,
+    start: Any = None,
     sums: Engine | None = None,
+    key: PRNGKeyArray | None = None,
 ) -> TokenBridge | GaussianBridge:
     """The Schrodinger bridge of `mu` to itself.
 
     **Arguments:**
 
-    - `mu`: `Particles` in R^d, or a `Gaussian`.
+    - `mu`: `Particles` in R^d; a `Gaussian`, in closed form; or a `GaussianMixture`, on the line by quadrature fine enough for eps, else by
+      4096 samples drawn with `key`.
     - `eps`: the temperature, in units of squared length.
     - `tolerance`: the largest violation of a marginal; by default 1e-10 in float64, 1e-5 in float32.
-    - `start`: a bridge of as many tokens, such as that of the step before, to begin from.
+    - `start`: where to begin: a bridge of as many tokens, such as that of the step before, or a potential, one number a token.
     - `sums`: how kernel sums are evaluated; `None` chooses.
 
     Differentiable in `mu` and `eps`, by the implicit function theorem.
     """
     eps = positive("eps", eps)
     if isinstance(mu, Gaussian):
-        eps = eps.astype(mu.dtype)
-        return GaussianBridge(mu, eps, scaled_gaussian(jnp.eye(mu.dim, dtype=mu.dtype) / eps, mu))
-    if not isinstance(mu, Particles) or not isinstance(mu.space, Euclidean):
-        raise TypeError(f"a bridge is for Particles in R^d or a Gaussian, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
+        return _gaussian(mu, None, eps)
+    mu = _tokens(mu, eps, key)
+    return _solved(mu, None, eps, tolerance, max_iterations, start, sums)
+
+
+def bridge(
+    mu: Measure,
+    nu: Measure,
+    eps: Any,
+    tolerance: Any = None,
+    max_iterations: int = 10_000,
+    start: Any = None,
+    sums: Engine | None = None,
+    key: PRNGKeyArray | None = None,
+) -> TokenBridge | GaussianBridge:
+    """The Schrodinger bridge from `mu` to `nu`: clouds in R^d of any two sizes, Gaussians in closed form, mixtures as in `self_bridge`.
+
+    A Gaussian that meets a cloud becomes tokens as a mixture does. The iteration goes down from high temperature, unless it is given a
+    `start`: a bridge between as many tokens, or `psi` at the tokens of nu. Other arguments are those of `self_bridge`.
+    """
+    eps = positive("eps", eps)
+    if mu.dim != nu.dim:
+        raise ValueError(f"both measures must live in one space, got R^{mu.dim} and R^{nu.dim}")
+    if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
+        return _gaussian(mu, nu, eps)
+    mu, nu = _tokens(mu, eps, key), _tokens(nu, eps, key)
+    if mu.dtype != nu.dtype:
+        raise TypeError(f"both clouds must have one precision, got {mu.dtype} and {nu.dtype}")
+    return _solved(mu, nu, eps, tolerance, max_iterations, start, sums)
+
+
+def _gaussian(mu: Gaussian, nu: Gaussian | None, eps: Array) -> GaussianBridge:
+    eps = eps.astype(mu.dtype)
+    return GaussianBridge(mu, nu, eps, scaled_gaussian(jnp.eye(mu.dim, dtype=mu.dtype) / eps, mu, nu))
+
+
+def _tokens(mu: Any, eps: Array, key: PRNGKeyArray | None) -> Particles:
+    """A measure as tokens in R^d."""
+    if isinstance(mu, Particles) and isinstance(mu.space, Euclidean):
+        return mu
+    if not isinstance(mu, Gaussian | GaussianMixture):
+        raise TypeError(f"a bridge is for Particles in R^d, a Gaussian or a GaussianMixture, got {_name(mu)}")
+    if mu.dim > 1:
+        if key is None:
+            raise ValueError(f"a {_name(mu)} in R^{mu.dim} is sampled for its bridge, which needs key=jax.random.key(seed), got none")
+        return mu.sample(_SAMPLES, key=key)
+    # The error of the rule is e^{-2 pi^2 t^2} at a spacing of sqrt(eps) / t, and so for the width of a component.
+    covs = np.asarray(mu.covs if isinstance(mu, GaussianMixture) else mu.cov[None])[:, 0, 0]
+    means = np.asarray(mu.means if isinstance(mu, GaussianMixture) else mu.mean[None])[:, 0]
+    width = np.ptp(means) + 17 * math.sqrt(covs.max())
+    return quadrature(mu, math.ceil(1.5 * width / math.sqrt(min(float(eps), covs.min()))) + 1)
+
+
+def _name(mu: Any) -> str:
+    on = "" if isinstance(getattr(mu, "space", Euclidean()), Euclidean) else f" on the {type(mu.space).__name__}"
+    return type(mu).__name__ + on
+
+
+def _solved(
+    mu: Particles, nu: Particles | None, eps: Array, tolerance: Any, max_iterations: int, start: Any, sums: Engine | None
+) -> TokenBridge:
     if max_iterations < 1:
         raise ValueError(f"max_iterations must be at least 1, got {max_iterations}")
-    if start is not None and not (isinstance(start, TokenBridge) and start.measure.points.shape == mu.points.shape):
-        raise ValueError(f"start must be a bridge of {len(mu.points)} tokens in R^{mu.dim}, like mu")
-    eps = eps.astype(mu.dtype)
+    eps, keys = eps.astype(mu.dtype), mu if nu is None else nu
     least = (1e-10 if mu.dtype == jnp.float64 else 1e-5) if tolerance is None else positive("tolerance", tolerance)
-    logit = Logit(jnp.eye(mu.dim, dtype=mu.dtype) / eps, psd=True)
-    first = None if start is None else _moved(start, mu, eps)
-    kernel = scaled(logit, Atoms(mu.points, mu.log_weights), jnp.asarray(least, mu.dtype), jnp.asarray(max_iterations), sums, first)
-    bridge = TokenBridge(mu, eps, kernel)
-    if known(bridge) and not bridge.converged:
+    first = None if start is None else _first(_potential(start, mu, keys), mu, keys, eps)
+
+    def on(sums: Engine | None) -> Scaled:
+        logit = Logit(jnp.eye(mu.dim, dtype=mu.dtype) / eps, psd=True)
+        queries = None if nu is None else Atoms(mu.points, mu.log_weights)
+        atoms = Atoms(keys.points, keys.log_weights)
+        return scaled(logit, atoms, jnp.asarray(least, mu.dtype), jnp.asarray(max_iterations), sums, first, queries)
+
+    kernel = on(sums)
+    if isinstance(kernel.engine, Transform) and known(kernel) and not bool(jnp.isfinite(kernel.scaling.error)):
+        warnings.warn("spectral sums cannot resolve the potentials of this bridge; it ran on streamed sums instead", stacklevel=3)
+        kernel = on(Streamed())
+    found = TokenBridge(mu, nu, eps, kernel)
+    if known(found) and not found.converged:
         warnings.warn(
-            f"the bridge did not converge: error {float(bridge.error):.1e} after {int(bridge.iterations)} iterations; "
+            f"the bridge did not converge: error {float(found.error):.1e} after {int(found.iterations)} iterations; "
             "raise max_iterations or tolerance",
-            stacklevel=2,
+            stacklevel=3,
         )
-    return bridge
+    return found
 
 
-def _moved(start: TokenBridge, mu: Particles, eps: Array) -> Array:
-    """The potential of another bridge as a first guess: phi in units of eps, about the new centre."""
-    centred = mu.points - jnp.mean(mu.points, axis=0)[None]
-    return (start.potential - 0.5 * jnp.sum(centred**2, axis=1)) / eps
+def _potential(start: Any, mu: Particles, keys: Particles) -> Array:
+    """The potential that `start` means, one number a token of the target."""
+    shapes = (mu.points.shape, keys.points.shape)
+    if isinstance(start, TokenBridge):
+        if (start.measure.points.shape, start._keys.points.shape) != shapes:
+            raise ValueError(f"start must be a bridge of {len(mu.points)} tokens in R^{mu.dim}, like mu, got {len(start.measure.points)}")
+        return start.potential
+    if isinstance(start, Bridge):
+        raise TypeError(f"start must be a bridge of tokens, or a potential at them, got {type(start).__name__}")
+    potential = floats("start", start, "n").astype(mu.dtype)
+    if len(potential) != len(keys.points):
+        raise ValueError(f"start must have one number a token, {len(keys.points)}, got {len(potential)}")
+    return potential
+
+
+def _first(potential: Array, mu: Particles, keys: Particles, eps: Array) -> Array:
+    """A potential in units of eps about the centres of the clouds: the g that the iteration works on."""
+    centre, gap = jnp.mean(keys.points, axis=0), jnp.mean(mu.points, axis=0) - jnp.mean(keys.points, axis=0)
+    y = keys.points - centre[None]
+    return (potential - 0.5 * jnp.sum(y**2, axis=1) + y @ gap - 0.25 * jnp.sum(gap**2)) / eps

@@ -7,15 +7,21 @@ from attnflow._linalg import psd_sqrt
 from attnflow.measures import Affine, Gaussian
 
 
-def scaled_gaussian(A: Float[Array, "d d"], mu: Gaussian) -> Affine:
-    """`m + W A (x - m)`, `W = S^1/2 w S^1/2`, `w = 2 (I + (I + 4N)^1/2)^-1`, `N = S^1/2 A S A^T S^1/2`: the average of y under the doubly
-    stochastic scaling of `e^{<y, A x>}` on N(m, S).
+def scaled_gaussian(A: Float[Array, "d d"], mu: Gaussian, nu: Gaussian | None = None) -> Affine:
+    """`n + W A (x - m)`: the average of y under the scaling of `e^{<y, A x>}` to the marginals N(m, S) of x and N(n, T) of y, the first
+    itself if there is no second.
 
-    W solves `W + W A S A^T W = S`; no inverse of A, S or N is needed (after arXiv:2501.18322, matrix order corrected).
+    W, the covariance of y given x, solves `W + W A S A^T W = T`: see `conditional_shape`. No inverse of A, S or T is needed (after
+    arXiv:2501.18322, matrix order corrected).
     """
-    eye = jnp.eye(mu.dim, dtype=mu.dtype)
-    root = psd_sqrt(mu.cov)
-    inner = root @ A @ root
-    w = 2 * jnp.linalg.inv(eye + psd_sqrt(eye + 4 * inner @ inner.T))
+    nu = mu if nu is None else nu
+    w, root = conditional_shape(A, mu, nu)
     matrix = root @ w @ root @ A
-    return Affine(matrix, mu.mean - matrix @ mu.mean)
+    return Affine(matrix, nu.mean - matrix @ mu.mean)
+
+
+def conditional_shape(A: Float[Array, "d d"], mu: Gaussian, nu: Gaussian) -> tuple[Float[Array, "d d"], Float[Array, "d d"]]:
+    """w and `T^1/2` with `W = T^1/2 w T^1/2`: `w = 2 (I + (I + 4N)^1/2)^-1`, `N = T^1/2 A S A^T T^1/2`."""
+    eye, root = jnp.eye(mu.dim, dtype=mu.dtype), psd_sqrt(nu.cov)
+    inner = root @ A @ psd_sqrt(mu.cov)
+    return 2 * jnp.linalg.inv(eye + psd_sqrt(eye + 4 * inner @ inner.T)), root

@@ -1,25 +1,30 @@
-"""A doubly stochastic kernel on a cloud, and its averages at any point."""
+"""A doubly stochastic kernel between clouds, and its averages at any point."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from attnflow.sums import Atoms, Engine, Logit, accuracy, average, log_integral
-from attnflow.transport.sinkhorn import Scaling, half_steps, planned, scale
+from attnflow.transport.sinkhorn import Clouds, Scaling, half_steps, planned, rows_of, scale
 
 
 def scaled(
     logit: Logit,
-    atoms: Atoms,
+    keys: Atoms,
     tolerance: Array,
     max_iterations: Array,
     sums: Engine | None = None,
     start: Float[Array, " n"] | None = None,
+    queries: Atoms | None = None,
 ) -> "Scaled":
-    """The kernel scaled to `tolerance` in every column sum; `start` is a first guess of the potential of the keys."""
-    centre, centred = _centred(atoms)
-    engine = planned(logit, centred, sums)
-    return Scaled(logit.A, centred, centre, scale(logit, centred, tolerance, max_iterations, engine, start), sums, engine, False)
+    """The kernel scaled to `tolerance` in every column sum, of a cloud with itself or between `queries` and `keys`; `start` is a first
+    guess of the potential of the keys."""
+    centre, centred = _centred(keys)
+    origin, others = (centre, None) if queries is None else _centred(queries)
+    clouds = Clouds(centred, others)
+    engine = planned(logit, clouds, sums)
+    return Scaled(logit.A, clouds, centre, origin, scale(logit, clouds, tolerance, max_iterations, engine, start), sums, engine, False)
 
 
 def cut(logit: Logit, atoms: Atoms, count: int, sums: Engine | None = None) -> "Scaled":
@@ -27,7 +32,8 @@ def cut(logit: Logit, atoms: Atoms, count: int, sums: Engine | None = None) -> "
     centre, centred = _centred(atoms)
     # Unlike the limit, a cut iteration sees the terms of the logit in y alone: they are where it starts.
     queries, bias, _, keys = logit.centred(centre[None], atoms.points, centre)
-    return Scaled(logit.A, centred, centre, half_steps(logit, centred, keys @ queries[0] + bias, count, sums), sums, sums, count % 2 == 0)
+    scaling = half_steps(logit, centred, keys @ queries[0] + bias, count, sums)
+    return Scaled(logit.A, Clouds(centred), centre, centre, scaling, sums, sums, count % 2 == 0)
 
 
 def _centred(atoms: Atoms) -> tuple[Array, Atoms]:
@@ -36,42 +42,56 @@ def _centred(atoms: Atoms) -> tuple[Array, Atoms]:
 
 
 class Scaled(eqx.Module):
-    """`K(x, y) = e^{f(x) + <y, A x> + g(y)}` on a cloud moved to its centre.
+    """`K(x, y) = e^{f(x) + <y, A x> + g(y)}`, with x taken from `origin` and y from `centre`, the middles of the queries and the keys.
 
     `engine` is what the scaling ran on; queries other than the tokens may need another, which `sums` gives.
     """
 
     A: Float[Array, "d d"]
-    atoms: Atoms
+    clouds: Clouds
     centre: Float[Array, " d"]
+    origin: Float[Array, " d"]
     scaling: Scaling
     sums: Engine | None
     engine: Engine | None
     ends_with_columns: bool = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        """`integral K(x, y) y dmu(y)`."""
-        u = x - self.centre[None]
+        """`integral K(x, y) y dnu(y)`."""
+        u = x - self.origin[None]
         log_norm, mean = average(Logit(self.A), u, self._atoms(self.scaling.g), self.sums)
         mean = mean + self.centre[None]
         if not self.ends_with_columns:
             return mean
         return jnp.exp(log_norm + self._row_potential(u))[:, None] * mean
 
+    def expect(self, values: Float[Array, " n"]) -> Float[Array, " m"]:
+        """`integral K(x, y) v(y) dnu(y)` at every query, for the values of v at the keys: how `log integral e^{<y, A x> + g + h v}` grows
+        with h, which every engine can say."""
+
+        def rows(g: Float[Array, " n"]) -> Float[Array, " m"]:
+            return rows_of(self.A, self.clouds, g, self.engine)
+
+        return jax.jvp(rows, (self.scaling.g,), (values.astype(self.A.dtype),))[1]
+
+    def row_potential(self, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+        """`f(x)`."""
+        return self._row_potential(x - self.origin[None])
+
     def log_kernel(self, x: Float[Array, "m d"]) -> Float[Array, "m n"]:
         """`log K(x_i, y_j)`, dense."""
-        u = x - self.centre[None]
-        return Logit(self.A)(u, self.atoms.points) + self.scaling.g[None] + self._row_potential(u)[:, None]
+        u = x - self.origin[None]
+        return Logit(self.A)(u, self.clouds.keys.points) + self.scaling.g[None] + self._row_potential(u)[:, None]
 
     @property
     def report(self) -> dict[str, PyTree]:
         """Convergence, and the error of sums that are not exact."""
         figures = {name: getattr(self.scaling, name) for name in ("converged", "iterations", "error")}
-        exactness = accuracy(Logit(self.A), self._atoms(self.scaling.g), self.engine)
+        exactness = accuracy(Logit(self.A), self.clouds.queries.points, self._atoms(self.scaling.g), self.engine)
         return {"sinkhorn": {name: value for name, value in figures.items() if value is not None}} | exactness
 
     def _row_potential(self, u: Float[Array, "m d"]) -> Float[Array, " m"]:
         return -log_integral(Logit(self.A), u, self._atoms(self.scaling.before), self.sums)
 
     def _atoms(self, potential: Float[Array, " n"]) -> Atoms:
-        return Atoms(self.atoms.points, self.atoms.log_weights + potential)
+        return Atoms(self.clouds.keys.points, self.clouds.keys.log_weights + potential)

@@ -40,4 +40,4 @@ class SoftmaxAverage(Average):
 
     @property
     def report(self) -> dict[str, PyTree]:
-        return accuracy(self.logit, self.atoms, self.sums)
+        return accuracy(self.logit, self.atoms.points, self.atoms, self.sums)

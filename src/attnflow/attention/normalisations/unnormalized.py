@@ -42,4 +42,4 @@ class UnnormalizedAverage(Average):
 
     @property
     def report(self) -> dict[str, PyTree]:
-        return accuracy(self.logit, self.atoms, self.sums)
+        return accuracy(self.logit, self.atoms.points, self.atoms, self.sums)

@@ -1,0 +1,41 @@
+"""The two sides of a scaling, and its rows and columns."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow.sums import Atoms, Engine, Logit, log_integral
+
+
+class Clouds(NamedTuple):
+    """The keys of a scaling, and its queries where these are another cloud; both centred."""
+
+    keys: Atoms
+    others: Atoms | None = None
+
+    @property
+    def queries(self) -> Atoms:
+        return self.keys if self.others is None else self.others
+
+
+def rows_of(A: Float[Array, "d d"], clouds: Clouds, g: Float[Array, " n"], sums: Engine | None) -> Float[Array, " m"]:
+    """`log integral e^{<y, A x> + g(y)} dnu(y)` at every query x."""
+    keys = Atoms(clouds.keys.points, clouds.keys.log_weights + g)
+    return log_integral(Logit(A), clouds.queries.points, keys, sums)
+
+
+def columns_of(A: Float[Array, "d d"], clouds: Clouds, f: Float[Array, " m"], sums: Engine | None) -> Float[Array, " n"]:
+    """`log integral e^{<y, A x> + f(x)} dmu(x)` at every key y."""
+    queries = Atoms(clouds.queries.points, clouds.queries.log_weights + f)
+    return log_integral(Logit(A.T), clouds.keys.points, queries, sums)
+
+
+def worst(log_sums: Float[Array, " n"], atoms: Atoms) -> Float[Array, ""]:
+    """`max |e^{log_sums} - 1|` over the tokens that have mass."""
+    return jnp.max(jnp.where(jnp.isfinite(atoms.log_weights), jnp.abs(jnp.expm1(log_sums)), 0))
+
+
+def integral(u: Float[Array, " n"], atoms: Any) -> Float[Array, ""]:
+    """The integral of the values u at tokens with `log_weights`; those without mass may have any."""
+    return jnp.vdot(jnp.exp(atoms.log_weights), jnp.where(jnp.isfinite(atoms.log_weights), u, 0))

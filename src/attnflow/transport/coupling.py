@@ -1,0 +1,165 @@
+"""Schrodinger bridges: entropic optimal transport with cost `1/2 |x-y|^2` and temperature eps, of a measure to itself or to another.
+
+The plan is `pi(x, y) = e^{(phi(x) + psi(y) - |x-y|^2 / 2) / eps} mu(x) nu(y)` with marginals mu and nu. Its barycentric map is
+`B(x) = integral y pi(y|x)`. For nu = mu the potentials are equal, B is doubly stochastic attention with `A = I / eps`, and a score
+estimator: `(B(x) - x) / eps = 1/2 grad log rho(x) + O(eps)` (arXiv:2406.10823). Moving by `x <- 2x - B(x)` is a step of the heat flow
+`d_t rho = 1/2 Laplace rho` of length eps.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import floats
+from attnflow.measures import Affine, Gaussian, Particles
+from attnflow.transport.clouds import integral
+from attnflow.transport.gaussian import conditional_shape
+from attnflow.transport.scaled import Scaled
+
+
+class Bridge(eqx.Module):
+    """The bridge from `measure` to `target` at temperature `eps`; without a target, of the measure to itself."""
+
+    measure: eqx.AbstractVar[Any]
+    target: eqx.AbstractVar[Any]
+    eps: eqx.AbstractVar[Float[Array, ""]]
+
+    @abc.abstractmethod
+    def barycentric(self, x: Any) -> Float[Array, "m d"]:
+        """`B(x) = E[y|x]` at every row of x, on the support or off it."""
+
+    @abc.abstractmethod
+    def potential_at(self, x: Any) -> Float[Array, " m"]:
+        """`phi(x)` at every row of x, on the support or off it. Of the constants that phi and psi may trade, half the cost is the
+        integral of each."""
+
+    def score(self, x: Any) -> Float[Array, "m d"]:
+        """`2 (B(x) - x) / eps`, which is `grad log rho(x) + O(eps)`."""
+        if self.target is not None:
+            raise ValueError("a score comes from the bridge of a measure to itself, got one between two; use self_bridge")
+        x = self._rows(x)
+        return 2 * (self.barycentric(x) - x) / self.eps
+
+    def _rows(self, x: Any) -> Array:
+        x = floats("x", x, "m d").astype(self.measure.dtype)
+        if x.shape[1] != self.measure.dim:
+            raise ValueError(f"x must have rows in R^{self.measure.dim} like the measure, got {list(x.shape)}")
+        return x
+
+
+class TokenBridge(Bridge):
+    """The bridge of a cloud. `error` is the largest violation of a marginal, relative to its mass; `converged` and `iterations` say how
+    the iteration ended."""
+
+    measure: Particles
+    target: Particles | None
+    eps: Float[Array, ""]
+    kernel: Scaled
+
+    def barycentric(self, x: Any) -> Float[Array, "m d"]:
+        return self.kernel(self._rows(x))
+
+    def plan(self) -> Float[Array, "m n"]:
+        """The coupling `pi_ij`, dense; its rows and columns sum to the weights."""
+        log_kernel = self.kernel.log_kernel(self.measure.points)
+        return jnp.exp(log_kernel + self._keys.log_weights[None, :] + self.measure.log_weights[:, None])
+
+    def expect(self, values: Any) -> Float[Array, " m"]:
+        """`E[v(y)|x]` at every token x, for the values of a function v at the tokens y: the plan as an operator, without its matrix."""
+        values = floats("values", values, "n")
+        if len(values) != len(self._keys.points):
+            raise ValueError(f"values must have one entry a token, {len(self._keys.points)}, got {len(values)}")
+        return self.kernel.expect(values)
+
+    @property
+    def potential(self) -> Float[Array, " n"]:
+        """`psi` at every token of the target; for a bridge of a measure to itself, `phi = psi`."""
+        return self._psi + self._trade
+
+    def potential_at(self, x: Any) -> Float[Array, " m"]:
+        return self._phi(self._rows(x)) - self._trade
+
+    @property
+    def cost(self) -> Float[Array, ""]:
+        """`min over pi of integral 1/2 |x-y|^2 dpi + eps KL(pi | mu x nu)`, which is `integral phi dmu + integral psi dnu`."""
+        return 2 * integral(self.potential, self._keys)
+
+    @property
+    def converged(self) -> Any:
+        return self.kernel.scaling.converged
+
+    @property
+    def iterations(self) -> Any:
+        return self.kernel.scaling.iterations
+
+    @property
+    def error(self) -> Any:
+        return self.kernel.scaling.error
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """The convergence of the iteration, which engine the sums ran on, and their error if they are not exact."""
+        return self.kernel.report | {"engine": repr(self.kernel.engine)}
+
+    @property
+    def _keys(self) -> Particles:
+        return self.measure if self.target is None else self.target
+
+    @property
+    def _psi(self) -> Array:
+        y, gap = self.kernel.clouds.keys.points, self.kernel.origin - self.kernel.centre
+        return self.eps * self.kernel.scaling.g + 0.5 * jnp.sum(y**2, axis=1) - y @ gap + 0.25 * jnp.sum(gap**2)
+
+    def _phi(self, x: Array) -> Array:
+        u, gap = x - self.kernel.origin[None], self.kernel.origin - self.kernel.centre
+        return self.eps * self.kernel.row_potential(x) + 0.5 * jnp.sum(u**2, axis=1) + u @ gap + 0.25 * jnp.sum(gap**2)
+
+    @property
+    def _trade(self) -> Array | float:
+        """The constant that goes from phi to psi so that both have the same integral."""
+        if self.target is None:
+            return 0.0
+        return 0.5 * (integral(self._phi(self.measure.points), self.measure) - integral(self._psi, self.target))
+
+
+class GaussianBridge(Bridge):
+    """The bridge between Gaussians N(m, S) and N(n, T), in closed form: `B(x) = n + W (x - m) / eps`, W the covariance of y given x.
+
+    For N(0, s^2) and itself `W / eps = (sqrt(s^4 + eps^2 / 4) - eps / 2) / s^2` (Janati et al. 2020, arXiv:2006.02572).
+    """
+
+    measure: Gaussian
+    target: Gaussian | None
+    eps: Float[Array, ""]
+    map: Affine
+
+    def barycentric(self, x: Any) -> Float[Array, "m d"]:
+        return self.map(self._rows(x))
+
+    def plan(self) -> Gaussian:
+        """The coupling, a Gaussian on R^2d."""
+        mu, nu = self._ends
+        across = self.map.matrix @ mu.cov
+        return Gaussian(jnp.concatenate([mu.mean, nu.mean]), jnp.block([[mu.cov, across.T], [across, nu.cov]]))
+
+    def potential_at(self, x: Any) -> Float[Array, " m"]:
+        """`phi(x) = 1/2 <u, (I - W / eps) u> + <u, m - n> + c`, u = x - m."""
+        (mu, nu), rest = self._ends, jnp.eye(self.measure.dim, dtype=self.measure.dtype) - self.map.matrix
+        u = self._rows(x) - mu.mean[None]
+        return 0.5 * jnp.sum((u @ rest) * u, axis=1) + u @ (mu.mean - nu.mean) + 0.5 * (self.cost - jnp.trace(rest @ mu.cov))
+
+    @property
+    def cost(self) -> Float[Array, ""]:
+        """`min over pi of integral 1/2 |x-y|^2 dpi + eps KL(pi | mu x nu)`."""
+        mu, nu = self._ends
+        distance = jnp.sum((mu.mean - nu.mean) ** 2) + jnp.trace(mu.cov) + jnp.trace(nu.cov) - 2 * jnp.trace(self.map.matrix @ mu.cov)
+        w, _ = conditional_shape(jnp.eye(mu.dim, dtype=mu.dtype) / self.eps, mu, nu)
+        # The determinant of W T^-1, -2 KL(pi | mu x nu) in logarithms, is that of w, also where T has no inverse.
+        return 0.5 * distance - 0.5 * self.eps * jnp.linalg.slogdet(w)[1]
+
+    @property
+    def _ends(self) -> tuple[Gaussian, Gaussian]:
+        return self.measure, self.measure if self.target is None else self.target
