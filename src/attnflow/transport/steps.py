@@ -1,13 +1,31 @@
-"""One step of a flow of measures: by a bridge, or by Euler with a score; and the heat flow where it is known exactly."""
+"""One step of a gradient flow of measures: by a bridge, or by explicit Euler with a score.
 
+The barycentric map B of the bridge of a law sigma to itself moves a point by `D(x) = B(x) - x = eps/2 grad log sigma(x) + O(eps^2)`; an
+estimate s of the score by `D(x) = eps/2 s(x)`. Every flow here moves by such a pull D for a time eps (after arXiv:2406.10823):
+
+- heat, `d_t rho = 1/2 Laplace rho`: `x <- x - D(x)` of rho itself; reverse heat: `x <- x + D(x)`;
+- Fokker-Planck, `d_t rho = 1/2 Laplace rho - div(rho 1/2 grad log nu)`: the heat step between two half steps of the drift;
+- the same flow, as the steepest descent of `1/2 KL(rho | nu)`: `x <- x - D(x)` of the surrogate sigma = rho / nu, up to a factor.
+"""
+
+import abc
+import math
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, positive
-from attnflow.measures import Affine, FlowingMeasure, Gaussian, GaussianMixture, Measure
-from attnflow.transport.bridge import GaussianBridge, self_bridge
+from attnflow._arrays import known, positive
+from attnflow.measures import Affine, FlowingMeasure, Gaussian, GaussianMixture, Measure, Particles
+from attnflow.transport.bridge import self_bridge
+from attnflow.transport.coupling import GaussianBridge
+from attnflow.transport.scores import affine_score, pull
+
+Map = Callable[[Float[Array, "m d"]], Float[Array, "m d"]]
 
 
 def sinkhorn_step(mu: FlowingMeasure, eps: Any, **options: Any) -> FlowingMeasure:
@@ -15,32 +33,204 @@ def sinkhorn_step(mu: FlowingMeasure, eps: Any, **options: Any) -> FlowingMeasur
 
     Sinkhorn attention with `A = I / eps`, `V = -I` in the normalised frame makes the same step. Options are those of `self_bridge`.
     """
-    bridge = self_bridge(mu, eps, **options)
-    if isinstance(bridge, GaussianBridge):
-        eye = jnp.eye(bridge.measure.dim, dtype=bridge.measure.dtype)
-        return mu.push(Affine(2 * eye - bridge.map.matrix, -bridge.map.offset))
-    return mu.push(lambda x: 2 * x - bridge.barycentric(x))
+    return Heat().step(mu, eps, **options).measure
 
 
 def euler_step(mu: FlowingMeasure, score: Callable, eps: Any) -> FlowingMeasure:
     """`x <- x - eps/2 score(x)`: explicit Euler for the characteristics of the heat flow. `score` is grad log density, and nothing else;
     for a Gaussian it is an `Affine` map."""
     eps = positive("eps", eps).astype(mu.dtype)
-    if isinstance(mu, Gaussian):
-        if not isinstance(score, Affine):
-            raise TypeError(f"the score of a Gaussian is an Affine map, got {type(score).__name__}")
-        return mu.push(score.step(-eps / 2))
-    return mu.push(lambda x: x - eps / 2 * score(x))
+    if isinstance(mu, Gaussian) and not isinstance(score, Affine):
+        raise TypeError(f"the score of a Gaussian is an Affine map, got {type(score).__name__}")
+    return _moved(mu, score, -eps / 2)
 
 
-def heat_flow(mu: Measure, t: Any) -> Gaussian | GaussianMixture:
-    """The exact solution at time t of `d_t rho = 1/2 Laplace rho`: every covariance gains `t I`."""
-    t = floats("t", t, "")
-    if not isinstance(mu, Gaussian | GaussianMixture):
-        raise TypeError(f"the heat flow is known for Gaussian and GaussianMixture, got {type(mu).__name__}; use sinkhorn_step on tokens")
-    if float(t) < 0:
-        raise ValueError(f"t must not be negative, got {float(t)}")
-    spread = t.astype(mu.mean.dtype) * jnp.eye(mu.dim, dtype=mu.mean.dtype)
-    if isinstance(mu, Gaussian):
-        return Gaussian(mu.mean, mu.cov + spread)
-    return GaussianMixture(mu.weights, mu.means, mu.covs + spread[None])
+class Step(eqx.Module):
+    """What a step gives: the measure after it, the bridge it used (`None` for a score), and figures that say how good it was."""
+
+    measure: FlowingMeasure
+    bridge: Any = None
+    figures: dict[str, Any] = eqx.field(default_factory=dict)
+
+
+class Flow(eqx.Module):
+    """A flow of measures, one step at a time. `af.gradient_flow` makes many."""
+
+    @abc.abstractmethod
+    def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
+        """The measure after a time eps. Options are those of `self_bridge`, or of the estimator if the flow has one."""
+
+    def horizon(self, mu: FlowingMeasure) -> float:
+        """The time beyond which the flow from `mu` cannot exist; a finite one says that the flow is ill-posed."""
+        return math.inf
+
+
+class Heat(Flow):
+    """`d_t rho = 1/2 Laplace rho`.
+
+    **Arguments:** `score`: an estimator `(mu, eps) -> score` such as `af.kernel_score`, for explicit Euler steps
+    `x <- x - eps/2 score(x)`; `None` for bridge steps `x <- 2x - B(x)`, which are of second order.
+    """
+
+    score: Callable | None = None
+
+    def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
+        move, bridge = _pull(self.score, mu, eps, options)
+        return Step(_moved(mu, move, -1.0), bridge)
+
+
+class ReverseHeat(Flow):
+    """`d_t rho = -1/2 Laplace rho`, that is deblurring: `x <- B(x)`, or `x <- x + eps/2 score(x)` with an estimator.
+
+    The problem is ill-posed: it amplifies a mode of wave number k by `e^{k^2 t / 2}`, and has no solution beyond the smallest eigenvalue of
+    the covariance. On a flat density the bridge step amplifies a mode by `1 + q / (1 + e^{q/2})`, `q = eps k^2`: as it should for small q,
+    by at most 1.557 (at q = 2.557), and the finest modes not at all; tokens that have gathered in clumps are worse. For N(0, s^2) the
+    variance becomes `s^2 - eps + eps^2 / (2 s^2) + ...`, an error of first order, until s^2 is about eps; from there it falls like
+    `s^6 / eps^2`, and the step means nothing any more.
+    """
+
+    score: Callable | None = None
+
+    def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
+        move, bridge = _pull(self.score, mu, eps, options)
+        return Step(_moved(mu, move, 1.0), bridge)
+
+    def horizon(self, mu: FlowingMeasure) -> float:
+        """The smallest eigenvalue of the covariance: what was blurred for a time t has a covariance of at least `t I`."""
+        return float(jnp.linalg.eigvalsh(mu.cov)[0])
+
+
+class FokkerPlanck(Flow):
+    """`d_t rho = 1/2 Laplace rho - div(rho 1/2 grad log nu)`, which tends to the target nu: the law of `dX = 1/2 grad log nu dt + dB`.
+
+    The bridge step is split: the drift for eps/2 by Heun's method, the heat step for eps, the drift for eps/2. It is of second order, as is
+    the distance of its limit to nu. With an estimator `(mu, eps) -> score` it is `x <- x + eps/2 (grad log nu(x) - score(x))`.
+
+    **Arguments:** `target`: a `Gaussian`, a `GaussianMixture`, or `grad log nu` as a map of rows of points (`Affine` to move a `Gaussian`).
+    """
+
+    target: Any
+    score: Callable | None
+
+    def __init__(self, target: Any, score: Callable | None = None):
+        if isinstance(target, Gaussian):
+            target = affine_score(target)
+        elif isinstance(target, GaussianMixture):
+            target = target.score
+        if not callable(target):
+            raise TypeError(f"target must be a Gaussian, a GaussianMixture or grad log density, got {type(target).__name__}")
+        self.target, self.score = target, score
+
+    def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
+        size = positive("eps", eps).astype(mu.dtype)
+        if self.score is None:
+            half = self._drifted(mu, size / 2)
+            move, bridge = _pull(None, half, size, options)
+            return Step(self._drifted(_moved(half, move, -1.0), size / 2), bridge)
+        move, _ = _pull(self.score, mu, size, options)
+        return Step(_moved(mu, _sum(_scaled(self.target, size / 2), _scaled(move, -1.0)), 1.0))
+
+    def _drifted(self, mu: FlowingMeasure, time: Array) -> FlowingMeasure:
+        """`x' = 1/2 grad log nu(x)` for a time, by Heun's method: `x + h (v + 1/2 (v(x + h v) - v))`."""
+        v = _scaled(self.target, 0.5)
+        if isinstance(v, Affine):
+            return mu.push((v + v.after(time / 2 * v.matrix)).step(time))
+        return mu.push(lambda x: _heun(v, x, time))
+
+
+class Degenerate(ValueError):
+    """A law that a step needs has almost all its mass on too few tokens."""
+
+
+class KullbackLeibler(Flow):
+    """The flow of `FokkerPlanck` as the steepest descent of `1/2 KL(rho | nu)`, by a surrogate measure: `x <- 2x - B_sigma(x)`.
+
+    The density of sigma is rho / nu up to a factor, so that `grad log sigma = grad log rho - grad log nu`: sigma is the tokens with weights
+    `w_i / nu(x_i)`, and only log nu is needed, up to a constant. sigma must be a probability measure: nu must have heavier tails than
+    rho. As rho nears nu, sigma becomes flat and lives on few tokens in the tails, where the steps are wrong. They are of first order.
+
+    **Arguments:**
+
+    - `target`: a `Gaussian`, a `GaussianMixture`, or log nu as a function of rows of points. A `Gaussian` moves towards a `Gaussian` only.
+    - `least`: the smallest effective number of tokens `1 / sum_i v_i^2`, v the weights of sigma, that is not refused. A bridge is local, so
+      that uneven weights do little harm in the bulk; but a token that outweighs all its neighbours stays where it is.
+    """
+
+    target: Any
+    score: Callable | None
+    least: float = eqx.field(static=True)
+
+    def __init__(self, target: Any, score: Callable | None = None, least: float = 2.0):
+        if not (isinstance(target, Gaussian | GaussianMixture) or (callable(target) and not isinstance(target, Measure))):
+            raise TypeError(f"target must be a Gaussian, a GaussianMixture or log density, got {type(target).__name__}")
+        self.target, self.score, self.least = target, score, least
+
+    def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
+        sigma = self.surrogate(mu)
+        move, bridge = _pull(self.score, sigma, eps, options)
+        figures = {"effective_tokens": _effective(sigma)} if isinstance(sigma, Particles) else {}
+        return Step(_moved(mu, move, -1.0), bridge, figures)
+
+    def surrogate(self, mu: Any) -> FlowingMeasure:
+        """The probability measure with density proportional to rho / nu."""
+        if isinstance(mu, Gaussian):
+            return self._between_gaussians(mu)
+        if isinstance(self.target, Gaussian):
+            log_target = GaussianMixture([1.0], self.target.mean[None], self.target.cov[None]).log_density
+        else:
+            log_target = getattr(self.target, "log_density", self.target)
+        log_weights = mu.log_weights - log_target(mu.points)
+        sigma = eqx.tree_at(lambda m: m.weights, mu, jax.nn.softmax(log_weights), is_leaf=lambda leaf: leaf is None)
+        if known(sigma) and not float(_effective(sigma)) >= self.least:
+            raise Degenerate(
+                f"the surrogate rho / nu must live on at least {self.least:g} effective tokens, got {float(_effective(sigma)):.3g}: "
+                "the target has lighter tails than the cloud, or is almost equal; use FokkerPlanck with grad log nu, or a lower `least`"
+            )
+        return sigma
+
+    def _between_gaussians(self, mu: Gaussian) -> Gaussian:
+        """`N(P^-1 (S^-1 m - T^-1 n), P^-1)`, `P = S^-1 - T^-1`, for N(m, S) over N(n, T)."""
+        if not isinstance(self.target, Gaussian):
+            raise TypeError(f"a Gaussian stays one only towards a Gaussian, got {type(self.target).__name__}; move Particles instead")
+        here, there = affine_score(mu), affine_score(self.target)
+        precision = there.matrix - here.matrix
+        if known(precision) and not np.linalg.eigvalsh(np.asarray(precision))[0] > 0:
+            raise Degenerate(
+                "the surrogate rho / nu must be a probability measure: the target must be wider than the law in all directions"
+            )
+        cov = jnp.linalg.inv(precision)
+        return mu.with_state((cov @ (here.offset - there.offset), (cov + cov.T) / 2))
+
+
+def _pull(score: Callable | None, mu: FlowingMeasure, eps: Any, options: dict[str, Any]) -> tuple[Map, Any]:
+    """`D(x) = B(x) - x` and the bridge, or `eps/2 score(x)` by an estimator; `Affine` for a Gaussian."""
+    eps = positive("eps", eps).astype(mu.dtype)
+    if score is not None:
+        return _scaled(score(mu, eps, **options), eps / 2), None
+    bridge = self_bridge(mu, eps, **options)
+    if isinstance(bridge, GaussianBridge):
+        return pull(bridge), bridge
+    return lambda x: bridge.barycentric(x) - x, bridge
+
+
+def _moved(mu: FlowingMeasure, move: Map, size: Any) -> FlowingMeasure:
+    """`x <- x + size D(x)`."""
+    return mu.push(move.step(size) if isinstance(move, Affine) else lambda x: x + size * move(x))
+
+
+def _scaled(map: Map, factor: Any) -> Map:
+    return map.scaled(factor) if isinstance(map, Affine) else lambda x: factor * map(x)
+
+
+def _sum(one: Map, other: Map) -> Map:
+    return one + other if isinstance(one, Affine) and isinstance(other, Affine) else lambda x: one(x) + other(x)
+
+
+def _heun(v: Map, x: Array, time: Array) -> Array:
+    first = v(x)
+    return x + time / 2 * (first + v(x + time * first))
+
+
+def _effective(sigma: Particles) -> Float[Array, ""]:
+    """`(sum v)^2 / sum v^2`: how many tokens of equal weight are worth these."""
+    return 1 / jnp.sum(jnp.exp(2 * sigma.log_weights))

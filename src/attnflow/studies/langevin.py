@@ -1,0 +1,157 @@
+"""The self-bridge is the stationary Langevin pair up to o(eps^2) in symmetric relative entropy (arXiv:2406.10823).
+
+Let l be the law of (X_0, X_eps) for `dX = 1/2 grad log rho dt + dB` with X_0 ~ rho, and pi the Schrodinger bridge of rho to itself at
+temperature eps. The theorem bounds `H(l|pi) + H(pi|l)` by `C eps^2` times the root of Fisher informations, one of which vanishes in the
+limit, so that it is o(eps^2). The slides print the drift with the other sign, under which rho is not stationary.
+
+Measured here: it is of order eps^4. For N(0, 1) it is known in closed form, `eps^4 / 1152 (1 + O(eps))`. For a smooth law on the line a
+formal expansion gives `eps^4 / 72 integral V''^2 drho`, `V = 1/4 (log rho)'' + 1/8 (log rho)'^2`: see `attnflow.theory.langevin`.
+"""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+import attnflow as af
+from attnflow.studies.check import Check
+from attnflow.studies.fit import power_law
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """At which temperatures, on how fine a grid."""
+
+    eps: tuple[float, ...] = (0.4, 0.2, 0.1, 0.05, 0.025)
+    """the temperatures, falling by one factor"""
+    nodes: int = 600
+    """how many points the grid has"""
+
+    def __post_init__(self):
+        if len(self.eps) < 4 or not all(0 < small < large < math.inf for large, small in zip(self.eps, self.eps[1:])):
+            raise ValueError(f"eps must be at least four positive numbers, falling, got {list(self.eps)}")
+        if not np.allclose(np.diff(np.log(self.eps)), np.log(self.eps[1] / self.eps[0])):
+            raise ValueError(f"eps must fall by one factor, got {list(self.eps)}")
+        if self.nodes < 16:
+            raise ValueError(f"nodes must be at least 16, got {self.nodes}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One law: `divergence[k]` is `H(l|pi) + H(pi|l)` at `eps[k]` on the grid, `closed` its closed form if there is one, `constant` its
+    limit over eps^4, `fisher` the Fisher information of the law."""
+
+    law: str
+    eps: Float[np.ndarray, " k"]
+    divergence: Float[np.ndarray, " k"]
+    constant: float
+    fisher: float
+    closed: Float[np.ndarray, " k"] | None = None
+
+    @property
+    def limit(self) -> float:
+        """`divergence / (constant eps^4)` taken to eps = 0 through its last three values, with errors in eps and eps^2."""
+        ratio, halving = (self.divergence / (self.constant * self.eps**4))[-3:], self.eps[-1] / self.eps[-2]
+        first = (ratio[1:] - halving * ratio[:-1]) / (1 - halving)
+        return float((first[1] - halving**2 * first[0]) / (1 - halving**2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    spec: Spec
+    comparisons: list[Comparison]
+
+
+def laws() -> dict[str, af.Gaussian | af.GaussianMixture]:
+    return {
+        "N(0, 1)": af.Gaussian([0.0], [[1.0]]),
+        "N(0, 1/4)": af.Gaussian([0.0], [[0.25]]),
+        "1/2 N(-2, 1) + 1/2 N(2, 1)": af.GaussianMixture([0.5, 0.5], [[-2.0], [2.0]], [[[1.0]], [[1.0]]]),
+        "0.3 N(-2, 1) + 0.7 N(1, 2)": af.GaussianMixture([0.3, 0.7], [[-2.0], [1.0]], [[[1.0]], [[2.0]]]),
+    }
+
+
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """Every law, on the grid; Gaussians in closed form too."""
+    from rich.progress import track
+
+    spec = Spec() if spec is None else spec
+    found = [compare(name, law, spec) for name, law in track(laws().items(), "bridge against Langevin", disable=not progress)]
+    return Result(spec, found)
+
+
+def compare(name: str, law: Any, spec: Spec) -> Comparison:
+    eps, gaussian = np.asarray(spec.eps), isinstance(law, af.Gaussian)
+    on_grid = af.GaussianMixture([1.0], law.mean[None], law.cov[None]) if gaussian else law
+    divergence = np.asarray(af.theory.langevin_divergence(on_grid, eps, spec.nodes))
+    closed = np.asarray(af.theory.langevin_divergence(law, eps)) if gaussian else None
+    constant, fisher = float(af.theory.langevin_constant(law)), float(af.theory.fisher_information(law))
+    return Comparison(name, eps, divergence, constant, fisher, closed)
+
+
+def checks(result: Result) -> list[Check]:
+    """Grid against closed form, the order, and the constant, which for N(0, 1) is 1/1152."""
+    found = []
+    for c in result.comparisons:
+        order = np.log(c.divergence[-1] / c.divergence[-2]) / np.log(c.eps[-1] / c.eps[-2])
+        if c.closed is not None:
+            found.append(Check(f"{c.law}: grid against closed form", float(np.abs(c.divergence / c.closed - 1).max()), 0.0, 1e-5))
+        found += [
+            Check(f"{c.law}: order at the smallest eps", float(order), 4.0, 0.3),
+            Check(f"{c.law}: divergence / (constant eps^4) in the limit", c.limit, 1.0, 0.005),
+        ]
+    standard = result.comparisons[0]
+    found.append(Check("N(0, 1): divergence / eps^4 in the limit, times 1152", standard.limit * standard.constant * 1152, 1.0, 0.005))
+    return found
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """All numbers, with a power law fitted over the whole range, whose order bends up to 4 as eps falls."""
+    numbers = {}
+    for c in result.comparisons:
+        fit = power_law(c.eps, c.divergence)
+        numbers[c.law] = dataclasses.asdict(c) | {
+            "limit": c.limit,
+            "order over all eps": [fit.slope, fit.half_width],
+            "over eps^2": c.divergence / c.eps**2,
+        }
+    return numbers
+
+
+def figure(result: Result) -> "matplotlib.figure.Figure":
+    """The divergence against eps; the same in units of its limit."""
+    with af.plot.look():
+        page = af.plot.new_figure(af.plot.PAGE, 0.42 * af.plot.PAGE)
+        left, right = page.subplots(1, 2)
+        for colour, c in zip(af.plot.COLOURS, result.comparisons):
+            left.loglog(c.eps, c.divergence, "o", color=colour, markersize=4, label=f"${_tex(c.law)}$,  $I = {c.fisher:.3g}$")
+            left.loglog(c.eps, c.constant * c.eps**4, color=colour, linewidth=0.8)
+            ratio = c.divergence / (c.constant * c.eps**4)
+            right.semilogx(c.eps, ratio, "o-", color=colour, markersize=4)
+            if c.closed is not None:
+                exact = c.closed / (c.constant * c.eps**4)
+                label = "closed form" if c is result.comparisons[0] else None
+                right.semilogx(c.eps, exact, "x", color="0.2", markersize=6, markeredgewidth=0.8, label=label)
+        corner = result.comparisons[0]
+        left.loglog(corner.eps, 1e-2 * corner.eps**2, ":", color="0.4", linewidth=1)
+        left.annotate(r"$\varepsilon^2$", (corner.eps[-2], 1.4e-2 * corner.eps[-2] ** 2), ha="right")
+        left.set(ylabel=r"$H(\ell\,|\,\pi) + H(\pi\,|\,\ell)$")
+        left.legend(loc="upper left", fontsize=7, title=r"lines: $\varepsilon^4/72 \int (V'')^2\, d\rho$", title_fontsize=7)
+        left.set_ylim(top=30 * left.get_ylim()[1])
+        right.legend(loc="lower left")
+        right.axhline(1, color="0.6", linewidth=0.6, zorder=0)
+        right.set(ylabel=r"the same over $\varepsilon^4/72 \int (V'')^2\, d\rho$", ylim=(0, 1.1))
+        for ax in (left, right):
+            ax.set_xticks(corner.eps, [f"{e:g}" for e in corner.eps])
+            ax.set_xticks([], minor=True)
+            ax.set_xlabel(r"$\varepsilon$")
+    return page
+
+
+def _tex(law: str) -> str:
+    return law.replace("1/2", r"\frac{1}{2}").replace("1/4", r"\frac{1}{4}")

@@ -1,0 +1,102 @@
+"""Flows of measures that are known exactly: what a scheme is compared with.
+
+The heat flow `d_t rho = 1/2 Laplace rho` and the Fokker-Planck flow `d_t rho = 1/2 Laplace rho - div(rho 1/2 grad log nu)` towards a
+Gaussian nu keep Gaussians and their mixtures. A token that moves with the law follows the characteristic
+`x' = 1/2 grad log nu(x) - 1/2 grad log rho_t(x)`; on the line it stays at its quantile.
+"""
+
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import floats, known
+from attnflow.measures import Gaussian, GaussianMixture, Measure
+from attnflow.transport.line import projected, quantile
+
+Law = Gaussian | GaussianMixture
+
+
+def heat_flow(mu: Measure, t: Any) -> Any:
+    """The exact solution at time t of `d_t rho = 1/2 Laplace rho`: every covariance gains `t I`."""
+    t = _time(t)
+    if not isinstance(mu, Law):
+        raise TypeError(f"the heat flow is known for Gaussian and GaussianMixture, got {type(mu).__name__}; use sinkhorn_step on tokens")
+    spread = t.astype(mu.mean.dtype) * jnp.eye(mu.dim, dtype=mu.mean.dtype)
+    return _each(mu, lambda mean, cov: (mean, cov + spread))
+
+
+def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Any) -> Any:
+    """The exact solution at time t of `d_t rho = 1/2 Laplace rho - div(rho 1/2 grad log nu)` for a Gaussian target nu = N(n, T).
+
+    With `E = e^{-T^-1 t / 2}` every N(m, S) becomes `N(n + E (m - n), E S E + T (I - E^2))`: the law of
+    `dX = -1/2 T^-1 (X - n) dt + dB`.
+    """
+    t = _time(t)
+    if not isinstance(mu, Law):
+        raise TypeError(f"the flow is known for Gaussian and GaussianMixture, got {type(mu).__name__}; use gradient_flow on tokens")
+    if not isinstance(target, Gaussian) or target.dim != mu.dim:
+        raise TypeError(f"the target must be a Gaussian in R^{mu.dim}, got {type(target).__name__} in R^{target.dim}")
+    values, vectors = jnp.linalg.eigh(target.cov)
+    if known(values) and not float(values[0]) > 0:
+        raise ValueError(f"the target must have a covariance of full rank, got smallest eigenvalue {float(values[0]):.6g}")
+    decay = (vectors * jnp.exp(-t / (2 * values))[None]) @ vectors.T
+    gain = (vectors * (-values * jnp.expm1(-t / values))[None]) @ vectors.T
+    return _each(mu, lambda mean, cov: (target.mean + decay @ (mean - target.mean), decay @ cov @ decay + gain))
+
+
+def characteristics(mu: Measure, x: Any, t: Any, target: Gaussian | None = None) -> Float[Array, "m d"]:
+    """Where the points x `[m, d]` are at time t when they move with the heat flow of the law `mu`, or with its Fokker-Planck flow towards
+    `target`: `x' = 1/2 grad log nu(x) - 1/2 grad log rho_t(x)`, solved to 1e-10 in float64.
+    """
+    t = _time(t)
+    law = heat_flow(mu, 0.0) if target is None else ornstein_uhlenbeck(mu, target, 0.0)
+    law = GaussianMixture([1.0], law.mean[None], law.cov[None]) if isinstance(law, Gaussian) else law
+    x = floats("x", x, "m d").astype(law.mean.dtype)
+    return x if known(t) and float(t) == 0 else _characteristics(law, x, t.astype(x.dtype), target)
+
+
+@eqx.filter_jit
+def _characteristics(law: GaussianMixture, x: Array, t: Array, target: Gaussian | None) -> Array:
+    def velocity(s: Any, y: Array, _: Any) -> Array:
+        if target is None:
+            return -heat_flow(law, s).score(y) / 2
+        drift = -jnp.linalg.solve(target.cov, (y - target.mean[None]).T).T
+        return (drift - ornstein_uhlenbeck(law, target, s).score(y)) / 2
+
+    tolerance = 1e-10 if x.dtype == jnp.float64 else 1e-5
+    control = diffrax.PIDController(rtol=tolerance, atol=tolerance, norm=lambda error: jnp.max(jnp.abs(error)))
+    zero = jnp.zeros((), x.dtype)
+    ends = diffrax.diffeqsolve(diffrax.ODETerm(velocity), diffrax.Tsit5(), zero, t, None, x, stepsize_controller=control, max_steps=100_000)
+    return ends.ys[-1]  # pyright: ignore[reportOptionalSubscript]
+
+
+def quantiles(mu: Measure, levels: Any) -> Float[Array, " m"]:
+    """The points below which a law on the line has the mass `levels` `[m]`, each in (0, 1): `F^-1(p)`.
+
+    The tokens at the middles of n equal masses, `quantiles(mu, (np.arange(n) + 0.5) / n)`, stand for the law without sampling noise.
+    """
+    levels = floats("levels", levels, "m")
+    if not isinstance(mu, Law) or mu.dim != 1:
+        raise TypeError(f"quantiles are for a Gaussian or a GaussianMixture on the line, got {type(mu).__name__} in R^{mu.dim}")
+    if known(levels) and not bool(jnp.all((levels > 0) & (levels < 1))):
+        raise ValueError(f"levels must lie between 0 and 1, got {float(levels.min())} to {float(levels.max())}")
+    law = projected(mu, jnp.ones(1, mu.mean.dtype))
+    return quantile(law, levels.astype(mu.mean.dtype))  # pyright: ignore[reportArgumentType]
+
+
+def _each(mu: Law, change: Any) -> Law:
+    """Every component N(m, S) replaced by `change(m, S)`."""
+    if isinstance(mu, Gaussian):
+        return Gaussian(*change(mu.mean, mu.cov))
+    return GaussianMixture(mu.weights, *jax.vmap(change)(mu.means, mu.covs))
+
+
+def _time(t: Any) -> Array:
+    t = floats("t", t, "")
+    if known(t) and float(t) < 0:
+        raise ValueError(f"t must not be negative, got {float(t)}")
+    return t

@@ -1,0 +1,64 @@
+"""The study of bridge and Langevin pair: its numbers, its figure, and that each check can fail."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from attnflow.studies import langevin
+
+SPEC = langevin.Spec(eps=(0.4, 0.2, 0.1, 0.05), nodes=420)
+
+
+@pytest.fixture(scope="module")
+def result() -> langevin.Result:
+    """Two of the laws."""
+    return langevin.Result(
+        SPEC, [langevin.compare(name, langevin.laws()[name], SPEC) for name in ("N(0, 1)", "0.3 N(-2, 1) + 0.7 N(1, 2)")]
+    )
+
+
+def test_every_check_holds(result):
+    assert [check for check in langevin.checks(result) if not check.ok] == []
+    assert len(langevin.checks(result)) == 6
+
+
+def test_smaller_than_eps_squared(result):
+    """o(eps^2): over eps^2 it falls at least by 2.5 at every halving."""
+    for numbers in langevin.measured(result).values():
+        assert (numbers["over eps^2"][1:] < numbers["over eps^2"][:-1] / 2.5).all()
+
+
+def test_each_check_can_fail(result):
+    first, other = result.comparisons
+    wrong = dataclasses.replace(first, divergence=first.divergence * (1 + 0.1 * SPEC.eps[-1] / first.eps))
+    failed = [check.name for check in langevin.checks(langevin.Result(SPEC, [wrong, other])) if not check.ok]
+    assert failed == [
+        "N(0, 1): grid against closed form",
+        "N(0, 1): divergence / (constant eps^4) in the limit",
+        "N(0, 1): divergence / eps^4 in the limit, times 1152",
+    ]
+    slow = dataclasses.replace(other, divergence=other.eps**3.5, constant=1.0)
+    names = [check.name for check in langevin.checks(langevin.Result(SPEC, [first, slow])) if not check.ok]
+    assert names[0] == "0.3 N(-2, 1) + 0.7 N(1, 2): order at the smallest eps"
+
+
+def test_the_figure(result):
+    left, right = langevin.figure(result).axes
+    np.testing.assert_array_equal(left.lines[0].get_ydata(), result.comparisons[0].divergence)
+    assert len(left.get_legend().get_texts()) == 2
+    assert "the same over" in right.get_ylabel()
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"eps": (0.4, 0.2, 0.1)}, "at least four positive numbers, falling"),
+        ({"eps": (0.4, 0.2, 0.1, 0.2)}, "at least four positive numbers, falling"),
+        ({"eps": (0.4, 0.2, 0.1, 0.09)}, "eps must fall by one factor"),
+        ({"nodes": 3}, "nodes must be at least 16, got 3"),
+    ],
+)
+def test_a_bad_spec_is_refused(bad, message):
+    with pytest.raises(ValueError, match=message):
+        langevin.Spec(**bad)
