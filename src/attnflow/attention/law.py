@@ -102,16 +102,24 @@ class AttentionVelocity(eqx.Module):
     mask: Mask | None
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        return self._seen(x, order) @ self.value.T
+
+    def relative(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        """`V (integral k(x, y) y dmu(y) - x)`."""
+        return (self._seen(x, order) - x) @ self.value.T
+
+    def _seen(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None) -> Float[Array, "m d"]:
+        """The average at each query over what it sees."""
         if self.mask is None:
-            return self.average(x) @ self.value.T
+            return self.average(x)
         if isinstance(self.mask, Explicit):
             if len(x) != len(self.mask.matrix):
                 raise ValueError(f"a mask matrix is for its {len(self.mask.matrix)} tokens themselves, got {len(x)} queries")
-            return self.average(x, jnp.arange(len(x), dtype=x.dtype)) @ self.value.T
+            return self.average(x, jnp.arange(len(x), dtype=x.dtype))
         if order is None:
             raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
         rows = jnp.argsort(order)
-        return jnp.zeros_like(x).at[rows].set(self.average(x[rows], order[rows]) @ self.value.T)
+        return jnp.zeros_like(x).at[rows].set(self.average(x[rows], order[rows]))
 
     @property
     def needs_order(self) -> bool:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from attnflow._arrays import known
 from attnflow.attention.field import Field, evaluate
 from attnflow.attention.heads import MultiHead
-from attnflow.attention.law import Attention
+from attnflow.attention.law import Attention, AttentionVelocity
 from attnflow.measures import Affine, FlowingMeasure
 from attnflow.spaces import Euclidean
 from attnflow.sums import Engine
@@ -39,12 +39,19 @@ def rescaled(law: Any) -> "Rescaled":
     Solved from t = 0 it gives `e^{-tV} x(t)`. It is not the dynamics of `normalised(law)`, where attention looks at z itself.
 
     V commutes with e^{tV}, so this is attention on z with the logit `l(e^{tV} z, e^{tV} y)` and the value V (for heads
-    `e^{-tV} V_h e^{tV}`): no token is blown up and shrunk again. e^{tV} comes from one eigendecomposition of V, made here. When V is close
-    to defective (condition number of its eigenvectors above 1e6, in single precision 1e3), or has no value yet inside `jit` and `grad`, it
-    is a matrix exponential at every step instead. To differentiate in V, make the field inside the function that is differentiated.
+    `e^{-tV} V_h e^{tV}`): no token is blown up and shrunk again. It is evaluated in the eigenvectors of V, found once, here: growing and
+    shrinking directions mixed would cost digits like `e^{t |V|}`. When V is close to defective (condition number of its eigenvectors above
+    1e6, in single precision 1e3), or has no value yet inside `jit` and `grad`, e^{tV} is a matrix exponential at every step instead. To
+    differentiate in V, make the field inside the function that is differentiated.
     """
-    frame = normalised(law)
-    return Rescaled(law, frame.value, exponential(frame.value))
+    value = normalised(law).value
+    basis, inverse, flow = exponential(value)
+    heads = [_moved(head, basis, inverse @ head.value @ basis) for head in _heads(law)]
+    if isinstance(flow, Decomposed):
+        value = flow.generator
+    if isinstance(law, Attention):
+        return Rescaled(eqx.tree_at(lambda law: law.value, heads[0], value), value, flow, basis, inverse)
+    return Rescaled(MultiHead(heads), value, flow, basis, inverse)
 
 
 class Normalised(Field):
@@ -54,11 +61,7 @@ class Normalised(Field):
     value: Float[Array, "d d"]
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Affine | Relative":
-        if not isinstance(mu.space, Euclidean):
-            raise ValueError(
-                f"a frame that subtracts V z is for tokens in R^d, got tokens on the {type(mu.space).__name__}; "
-                "there use the law itself, which keeps them on it"
-            )
+        check_flat(mu)
         velocity, value = self.law.at(mu, t, sums), self.value.astype(mu.dtype)
         if isinstance(velocity, Affine):
             return velocity + Affine(-value, jnp.zeros_like(velocity.offset))
@@ -66,22 +69,51 @@ class Normalised(Field):
 
 
 class Rescaled(Field):
-    """`e^{-tV} Gamma_{(e^{tV})_# mu}(e^{tV} z) - V z`."""
+    """`e^{-tV} Gamma_{(e^{tV})_# mu}(e^{tV} z) - V z`. The law, V and its flow are in the coordinates of `basis`, tokens and velocity not."""
 
     law: Any
     value: Float[Array, "d d"]
     flow: "Decomposed | Series"
+    basis: Float[Array, "d d"]
+    inverse: Float[Array, "d d"]
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Affine | Relative":
-        return Normalised(self.seen(t), self.value).at(mu, t, sums)
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Affine | InBasis":
+        check_flat(mu)
+        basis, inverse = self.basis.astype(mu.dtype), self.inverse.astype(mu.dtype)
+        inside = mu.push(Affine(inverse, jnp.zeros(mu.dim, mu.dtype)))
+        velocity = Normalised(self.seen(t), self.value).at(inside, t, sums)
+        if isinstance(velocity, Affine):
+            return Affine(basis @ velocity.matrix @ inverse, basis @ velocity.offset)
+        return InBasis(velocity, basis, inverse)
 
     def seen(self, t: Any) -> Attention | MultiHead:
-        """The law at time t in the coordinates z."""
+        """The law at time t in the coordinates of z."""
         forward = self.flow(t)
         if isinstance(self.law, Attention):
             return _moved(self.law, forward, self.law.value)
         back = self.flow(-t)
+        if forward.ndim == 1:
+            return MultiHead([_moved(head, forward, back[:, None] * head.value * forward[None]) for head in self.law.heads])
         return MultiHead([_moved(head, forward, back @ head.value @ forward) for head in self.law.heads])
+
+
+class InBasis(eqx.Module):
+    """A velocity that is known in the coordinates of a basis."""
+
+    velocity: Any
+    basis: Float[Array, "d d"]
+    inverse: Float[Array, "d d"]
+
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        return evaluate(self.velocity, x @ self.inverse.T, order) @ self.basis.T
+
+    @property
+    def needs_order(self) -> bool:
+        return self.velocity.needs_order
+
+    @property
+    def report(self) -> dict[str, PyTree]:
+        return self.velocity.report
 
 
 class Relative(eqx.Module):
@@ -91,6 +123,9 @@ class Relative(eqx.Module):
     value: Float[Array, "d d"]
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        if isinstance(self.velocity, AttentionVelocity):
+            # One law, whose value is V: V (average - z), one product less.
+            return self.velocity.relative(x, order)
         return evaluate(self.velocity, x, order) - x @ self.value.T
 
     @property
@@ -103,23 +138,27 @@ class Relative(eqx.Module):
 
 
 class Decomposed(eqx.Module):
-    """`t -> e^{tV}` from eigenvectors, in real numbers.
+    """`t -> e^{tV}` in the coordinates of its eigenvectors, in real numbers; its diagonal alone if all eigenvalues are real.
 
     An eigenvalue a + ib with eigenvector u + iv gives
     `e^{tV} u = e^{ta} (cos(tb) u - sin(tb) v)` and `e^{tV} v = e^{ta} (cos(tb) v + sin(tb) u)`.
-    The columns of `vectors` are such u and v, those of `partners` the -v and u beside them.
+    `across` has the signs of these, in the row of the other vector and the column of each; `None` if nothing turns.
     """
 
     growth: Float[Array, " d"]
     turn: Float[Array, " d"]
-    vectors: Float[Array, "d d"]
-    partners: Float[Array, "d d"]
-    inverse: Float[Array, "d d"]
+    across: Float[Array, "d d"] | None
 
-    def __call__(self, t: Any) -> Float[Array, "d d"]:
+    def __call__(self, t: Any) -> Float[Array, " d"] | Float[Array, "d d"]:
         size, angle = jnp.exp(t * self.growth), t * self.turn
-        moved = self.vectors * (size * jnp.cos(angle))[None] + self.partners * (size * jnp.sin(angle))[None]
-        return moved @ self.inverse
+        if self.across is None:
+            return size
+        return jnp.diag(size * jnp.cos(angle)) + self.across * (size * jnp.sin(angle))[None]
+
+    @property
+    def generator(self) -> Float[Array, "d d"]:
+        """V itself in these coordinates."""
+        return jnp.diag(self.growth) + (0 if self.across is None else self.across * self.turn[None])
 
 
 class Series(eqx.Module):
@@ -131,23 +170,34 @@ class Series(eqx.Module):
         return jax.scipy.linalg.expm(t * self.matrix)
 
 
-def exponential(matrix: Float[Array, "d d"]) -> Decomposed | Series:
-    """`t -> e^{tV}`, decomposed once if V is known and has well-conditioned eigenvectors."""
+def exponential(matrix: Float[Array, "d d"]) -> tuple[Array, Array, Decomposed | Series]:
+    """A basis, its inverse, and `t -> e^{tV}` in its coordinates: decomposed if V is known and has well-conditioned eigenvectors."""
+    eye = jnp.eye(len(matrix), dtype=matrix.dtype)
     if not known(matrix):
-        return Series(matrix)
+        return eye, eye, Series(matrix)
     host = np.asarray(matrix, dtype=np.float64)
     if np.abs(host - host.T).max() <= 8 * len(host) * float(jnp.finfo(matrix.dtype).eps) * np.abs(host).max():
         values, vectors = np.linalg.eigh((host + host.T) / 2)
     else:
         values, vectors = np.linalg.eig(host)
-    # Of a conjugate pair, the one above the real axis gives u, the one below it v.
-    u, v = np.real(vectors), np.imag(vectors)
-    real, above = np.imag(values) == 0, np.imag(values) > 0
-    basis, partners = np.where(real | above, u, -v), np.where(real, 0, np.where(above, -v, u))
+    # Of a conjugate pair, side by side, the one above the real axis comes first and gives u, the one below it v.
+    above, below = np.imag(values) > 0, np.imag(values) < 0
+    basis = np.where(below, -np.imag(vectors), np.real(vectors))
     if np.linalg.cond(basis) > (1e6 if jnp.result_type(float) == jnp.float64 else 1e3):
-        return Series(matrix)
-    parts = (np.real(values), np.abs(np.imag(values)), basis, partners, np.linalg.inv(basis))
-    return Decomposed(*(jnp.asarray(part, jnp.result_type(float)) for part in parts))
+        return eye, eye, Series(matrix)
+    across = np.diag(-1.0 * above[:-1], -1) + np.diag(1.0 * below[1:], 1) if above.any() else None
+    parts = (basis, np.linalg.inv(basis), np.real(values), np.abs(np.imag(values)))
+    basis, inverse, growth, turn = (jnp.asarray(part, jnp.result_type(float)) for part in parts)
+    return basis, inverse, Decomposed(growth, turn, None if across is None else jnp.asarray(across, growth.dtype))
+
+
+def check_flat(mu: FlowingMeasure) -> None:
+    """Refuse tokens that do not live in R^d."""
+    if not isinstance(mu.space, Euclidean):
+        raise ValueError(
+            f"a frame that subtracts V z is for tokens in R^d, got tokens on the {type(mu.space).__name__}; "
+            "there use the law itself, which keeps them on it"
+        )
 
 
 def _moved(law: Attention, forward: Array, value: Array) -> Attention:

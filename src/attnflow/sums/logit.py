@@ -64,12 +64,17 @@ class Logit(eqx.Module):
         bias = jnp.zeros(len(k), k.dtype) if P is None else -0.5 * jnp.sum((k @ P) * k, axis=1)
         return u @ A.T + shift[None], bias, rest, k
 
-    def pulled_back(self, matrix: Float[Array, "d d"]) -> "Logit":
-        """The logit `(x, y) -> l(E x, E y)` for a matrix E: `E^T A E`, `E^T P E`, `E^T R E`, `E^T p`, `E^T r`."""
-        E = matrix
-        A = E.T @ self.A @ E
-        P, R = (None if form is None else E.T @ form @ E for form in (self.P, self.R))
-        p, r = (None if form is None else E.T @ form for form in (self.p, self.r))
+    def pulled_back(self, matrix: Float[Array, "d d"] | Float[Array, " d"]) -> "Logit":
+        """The logit `(x, y) -> l(E x, E y)` for a matrix E, or for its diagonal: `E^T A E`, `E^T P E`, `E^T R E`, `E^T p`, `E^T r`."""
+        if matrix.ndim == 1:
+            both = matrix[:, None] * matrix[None]
+            A, P, R = (None if form is None else form * both for form in (self.A, self.P, self.R))
+            p, r = (None if form is None else matrix * form for form in (self.p, self.r))
+        else:
+            E = matrix
+            A, P, R = (None if form is None else E.T @ form @ E for form in (self.A, self.P, self.R))
+            p, r = (None if form is None else E.T @ form for form in (self.p, self.r))
+        assert A is not None
         return Logit((A + A.T) / 2 if self.psd else A, P, R, p, r, self.constant, self.psd)
 
 
