@@ -1,46 +1,68 @@
-"""Wasserstein distances where they are exact and cheap."""
+"""Wasserstein distances that are exact."""
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._arrays import cast
 from attnflow._linalg import psd_sqrt
-from attnflow.measures import Gaussian, Measure, Particles
+from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles
+from attnflow.spaces import Euclidean, Sphere
+from attnflow.transport.circle import squared_on_the_circle
+from attnflow.transport.discrete import squared_by_simplex
+from attnflow.transport.line import Tokens, projected, root, squared_on_the_line
 
 
 def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
-    """`W2(mu, nu) = min (E |x-y|^2)^1/2` over couplings: exact for two clouds on the line, by sorting, and for two Gaussians."""
-    if mu.dim != nu.dim:
-        raise ValueError(f"both measures must live in one space, got R^{mu.dim} and R^{nu.dim}")
+    """`W2(mu, nu) = min (E dist(x, y)^2)^1/2` over couplings, with the geodesic distance of the space: `|x-y|` in R^d, the angle between x
+    and y on the sphere.
+
+    - On the line: any two of `Particles`, `Gaussian` and `GaussianMixture`, by quantile functions. Exact to round-off; for two mixtures by
+      a quadrature whose error is below 1e-10 of their variance in double precision.
+    - Two Gaussians in R^d: `bures`.
+    - Two clouds on the circle: exact, by the best shift of the quantile functions.
+    - Two clouds in R^d or on S^{d-1}, at most 5000^2 pairs: exact, by the network simplex of POT, with its optimality checked. It has first
+      derivatives, but runs on the host: not under `jit`.
+    """
+    mu, nu = one_space(mu, nu)
+    if mu.dim == 1:
+        line = jnp.ones(1, mu.mean.dtype)
+        return root(squared_on_the_line(projected(mu, line), projected(nu, line)))
     if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
         return bures(mu, nu)
-    if isinstance(mu, Particles) and isinstance(nu, Particles) and mu.dim == 1:
-        return _on_the_line(mu, nu)
-    raise TypeError(
-        f"wasserstein2 is for two Gaussians or two clouds in R^1, got {type(mu).__name__} and {type(nu).__name__} in R^{mu.dim}"
-    )
+    if not (isinstance(mu, Particles) and isinstance(nu, Particles)):
+        raise TypeError(
+            f"in R^{mu.dim} wasserstein2 is for two clouds or two Gaussians, got {type(mu).__name__} and {type(nu).__name__}; "
+            "draw tokens with .sample(n, key=key), or use sliced_wasserstein2"
+        )
+    if isinstance(mu.space, Sphere) and mu.dim == 2:
+        return root(squared_on_the_circle(*(Tokens(jnp.arctan2(*cloud.points.T[::-1]), cloud.weights) for cloud in (mu, nu))))
+    return root(squared_by_simplex(mu, nu))
 
 
 def bures(mu: Gaussian, nu: Gaussian) -> Float[Array, ""]:
-    """`(|m - n|^2 + tr S + tr T - 2 tr (S^1/2 T S^1/2)^1/2)^1/2` for N(m, S) and N(n, T)."""
-    root = psd_sqrt(mu.cov)
-    inner = root @ nu.cov @ root
+    """`(|m - n|^2 + tr S + tr T - 2 tr (S^1/2 T S^1/2)^1/2)^1/2`, the distance W2 of N(m, S) and N(n, T)."""
+    left, right = psd_sqrt(mu.cov), psd_sqrt(nu.cov)
+    inner = left @ nu.cov @ left
     shape = jnp.trace(mu.cov) + jnp.trace(nu.cov) - 2 * jnp.trace(psd_sqrt((inner + inner.T) / 2))
-    return jnp.sqrt(jnp.sum((mu.mean - nu.mean) ** 2) + jnp.maximum(shape, 0))
+    # The same as `min |S^1/2 - T^1/2 U|^2` over orthogonal U. A sum of squares keeps the digits of nearby laws; the formula above, which
+    # loses half of them, has the derivatives.
+    fixed_left, fixed_right = jax.lax.stop_gradient((left, right))
+    u, _, v = jnp.linalg.svd(fixed_left @ fixed_right)
+    stable = jnp.sum((fixed_left - fixed_right @ (u @ v).T) ** 2)
+    return root(jnp.sum((mu.mean - nu.mean) ** 2) + shape + stable - jax.lax.stop_gradient(shape))
 
 
-def _on_the_line(mu: Particles, nu: Particles) -> Float[Array, ""]:
-    """The monotone coupling: between two levels of mass at which either quantile function jumps, both are constant."""
-    x, p = _sorted(mu)
-    y, q = _sorted(nu)
-    levels = jnp.sort(jnp.concatenate([p, q]))
-    mass = jnp.diff(levels, prepend=0.0)
-    middle = levels - mass / 2
-    i = jnp.minimum(jnp.searchsorted(p, middle), len(p) - 1)
-    j = jnp.minimum(jnp.searchsorted(q, middle), len(q) - 1)
-    return jnp.sqrt(jnp.vdot(mass, (x[i] - y[j]) ** 2))
-
-
-def _sorted(mu: Particles) -> tuple[Array, Array]:
-    """Tokens in order, with the mass up to each."""
-    rows = jnp.argsort(mu.points[:, 0])
-    return mu.points[rows, 0], jnp.cumsum(jnp.exp(mu.log_weights)[rows])
+def one_space(mu: Any, nu: Any) -> tuple[Any, Any]:
+    """Both measures in one precision; an error unless they live on one space."""
+    for measure in (mu, nu):
+        if not isinstance(measure, Particles | Gaussian | GaussianMixture):
+            raise TypeError(f"a distance is for Particles, Gaussian and GaussianMixture, got {type(measure).__name__}")
+    if mu.dim != nu.dim:
+        raise ValueError(f"both measures must live in one space, got R^{mu.dim} and R^{nu.dim}")
+    spaces = [type(getattr(measure, "space", Euclidean())).__name__ for measure in (mu, nu)]
+    if spaces[0] != spaces[1]:
+        raise ValueError(f"both measures must live on one space, got {spaces[0]} and {spaces[1]}; give both clouds the same space=")
+    return cast((mu, nu), jnp.result_type(*jax.tree.leaves((mu, nu))))

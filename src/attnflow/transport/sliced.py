@@ -1,0 +1,53 @@
+"""The sliced Wasserstein distance: transport on the line, over many directions."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from attnflow._arrays import floats, known
+from attnflow.measures import Measure
+from attnflow.transport.distances import one_space
+from attnflow.transport.line import projected, root, squared_on_the_line
+
+
+def sliced_wasserstein2(mu: Measure, nu: Measure, directions: Any = 128, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+    """`(mean over theta of W2^2(<theta, .>_# mu, <theta, .>_# nu))^1/2`, theta uniform on the unit sphere of R^d; on each line W2 is exact.
+
+    Any two of `Particles`, `Gaussian` and `GaussianMixture`; tokens on the sphere count as points of R^d. O(n log n) a direction, O(n)
+    memory, compiled, differentiable. Bonneel et al., J. Math. Imaging Vis. 51 (2015).
+
+    **Arguments:** `directions` is how many are drawn with `key`, or an array `[k, d]` of them, whose lengths do not matter. For two laws
+    that differ by a shift, k drawn directions leave a relative standard error of `((d-1) / (2 (d+2) k))^1/2`; else other keys show it.
+    """
+    mu, nu = one_space(mu, nu)
+    theta = _directions(directions, mu.dim, key).astype(mu.mean.dtype)
+    return root(_mean_square(mu, nu, theta))
+
+
+@jax.jit
+def _mean_square(mu: Measure, nu: Measure, theta: Float[Array, "k d"]) -> Float[Array, ""]:
+    # One direction at a time, and again in the derivative: memory does not grow with their number.
+    @jax.checkpoint
+    def one(direction):
+        return squared_on_the_line(projected(mu, direction), projected(nu, direction))
+
+    return jnp.mean(jax.lax.map(one, theta))
+
+
+def _directions(directions: Any, dim: int, key: Any) -> Float[Array, "k d"]:
+    if isinstance(directions, int | np.integer):
+        if directions < 1:
+            raise ValueError(f"directions must be at least 1, got {directions}")
+        if key is None:
+            raise ValueError("random directions need a key, got none; give key=jax.random.key(0), or directions as an array [k, d]")
+        theta = jax.random.normal(key, (int(directions), dim))
+    else:
+        theta = floats("directions", directions, "k d")
+        if theta.shape[1] != dim:
+            raise ValueError(f"directions must be rows in R^{dim} like the measures, got {list(theta.shape)}")
+        if known(theta) and not (long := jnp.any(theta != 0, axis=1)).all():
+            raise ValueError(f"directions must not be zero, got one in row {int(jnp.argmin(long))}")
+    return theta / jnp.linalg.norm(theta, axis=1, keepdims=True)
