@@ -130,24 +130,6 @@ def test_extremes_of_the_temperature(rng):
     np.testing.assert_allclose(one.barycentric([[5.0, 5.0]]), [[1.0, 2.0]])
 
 
-def test_distances(rng):
-    from scipy.stats import wasserstein_distance
-
-    x, y, p = rng.normal(size=(30, 1)), rng.normal(size=(50, 1)), rng.uniform(size=30)
-    mu, nu = af.Particles(x, weights=p), af.Particles(y)
-    levels = np.linspace(0, 1, 400_001)[:-1] + 1 / 800_000
-    i, j = np.argsort(x[:, 0]), np.sort(y[:, 0])
-    left = x[i, 0][np.searchsorted(np.cumsum(p[i]) / p.sum(), levels)]
-    expected = np.sqrt(np.mean((left - j[np.searchsorted(np.arange(1, 51) / 50, levels)]) ** 2))
-    np.testing.assert_allclose(af.wasserstein2(mu, nu), expected, rtol=1e-4)
-    assert float(af.wasserstein2(mu, nu)) >= wasserstein_distance(x[:, 0], y[:, 0], p)
-    np.testing.assert_allclose(af.wasserstein2(mu, af.Particles(x + 2.0, weights=p)), 2.0, rtol=1e-12)
-    g, h = af.Gaussian([0.0, 1.0], np.diag([1.0, 4.0])), af.Gaussian([1.0, 1.0], np.diag([9.0, 1.0]))
-    np.testing.assert_allclose(af.bures(g, h), np.sqrt(1 + 4 + 1), rtol=1e-12)
-    with pytest.raises(TypeError, match=r"two Gaussians or two clouds in R\^1, got Particles and Particles in R\^2"):
-        af.wasserstein2(af.Particles(rng.normal(size=(3, 2))), af.Particles(rng.normal(size=(3, 2))))
-
-
 def test_bad_input_is_named(rng):
     mu = af.Particles(rng.normal(size=(5, 2)))
     for eps in (0.0, -1.0):
