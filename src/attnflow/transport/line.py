@@ -106,10 +106,9 @@ def _second_moment(a: Float[Array, "k n"], b: Float[Array, "k n"], s: Float[Arra
     mass = jnp.where(a > 0, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a))
     closed = s**2 * (mass - (b * pdf(b) - a * pdf(a))) - 2 * s * d * (pdf(b) - pdf(a)) + d**2 * mass
     middle, half = (a + b) / 2, (b - a) / 2
-    gauss = jnp.zeros_like(d)
-    for node, weight in zip(*_LEGENDRE[8]):
-        t = middle + half * node
-        gauss = gauss + weight * half * pdf(t) * (s * t + d) ** 2
+    nodes, weights = (jnp.asarray(values, d.dtype) for values in _LEGENDRE[8])
+    t = middle[None] + half[None] * nodes[:, None, None]
+    gauss = half * jnp.tensordot(weights, pdf(t) * (s[None] * t + d[None]) ** 2, axes=1)
     return jnp.where(half <= 0.5, gauss, closed)
 
 
