@@ -260,9 +260,7 @@ def test_energy_distance(rng):
     p[3], x[7] = 0, x[8]
     expected = energy_distance(x[:, 0], y[:, 0], p, q)
     np.testing.assert_allclose(af.energy_distance(af.Particles(x, weights=p), af.Particles(y, weights=q)), expected, rtol=1e-12)
-    # In the plane, over all pairs and over several tiles; the line is the plane's first axis.
-    flat = [af.Particles(np.pad(points, ((0, 0), (0, 1))), weights=w) for points, w in ((x, p), (y, q))]
-    np.testing.assert_allclose(af.energy_distance(*flat), expected, rtol=1e-10)
+    # In space: over all pairs, in several tiles.
     mu, nu = cloud(rng, 600, 3, empty=(3, 4)), cloud(rng, 300, 3)
     mean = lambda a, b: np.asarray(a.weights) @ cdist(a.points, b.points) @ np.asarray(b.weights)  # noqa: E731
     np.testing.assert_allclose(af.energy_distance(mu, nu), np.sqrt(2 * mean(mu, nu) - mean(mu, mu) - mean(nu, nu)), rtol=1e-10)
@@ -281,7 +279,7 @@ def test_mmd_of_clouds(rng):
     mean = lambda a, b: np.asarray(a.weights) @ np.exp(-(cdist(a.points, b.points) ** 2) / (2 * h**2)) @ np.asarray(b.weights)  # noqa: E731
     expected = np.sqrt(mean(mu, mu) + mean(nu, nu) - 2 * mean(mu, nu))
     np.testing.assert_allclose(af.mmd(mu, nu, h), expected, rtol=1e-12)
-    check_derivative(lambda x, h: af.mmd(af.Particles(x), nu, h), mu.points, jnp.asarray(h))
+    check_derivative(lambda x, h: af.mmd(af.Particles(x), af.Gaussian(np.zeros(3), np.eye(3)), h), mu.points, jnp.asarray(h))
 
 
 def test_mmd_of_laws_is_that_of_their_tokens():
@@ -289,7 +287,7 @@ def test_mmd_of_laws_is_that_of_their_tokens():
     h, g = 0.8, af.Gaussian([0.5], [[2.0]])
     mixture_tokens, tokens = af.quadrature(MIXTURE, 200), af.quadrature(g, 200)
     expected = af.mmd(mixture_tokens, tokens, h)
-    for pair in ((MIXTURE, g), (mixture_tokens, g), (MIXTURE, tokens)):
+    for pair in ((MIXTURE, g), (g, mixture_tokens)):
         np.testing.assert_allclose(af.mmd(*pair, h), expected, rtol=1e-8)
     kernel = lambda m, s2: h / np.sqrt(h**2 + s2) * np.exp(-(m**2) / (2 * (h**2 + s2)))  # noqa: E731
     expected = np.sqrt(kernel(0, 4) + kernel(0, 0) - 2 * kernel(1.5, 2))
