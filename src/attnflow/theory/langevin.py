@@ -75,7 +75,7 @@ def fisher_information(mu: Measure) -> Float[Array, ""]:
 
 
 def _squared_hessian(law: GaussianMixture, x: Float[Array, "m d"]) -> Float[Array, " m"]:
-    hessian = jax.hessian(lambda x: langevin_potential(law, x[None])[0])
+    hessian = jax.jacfwd(jax.jacfwd(lambda x: langevin_potential(law, x[None])[0]))
     return jnp.sum(jax.vmap(hessian)(x) ** 2, axis=(1, 2))
 
 
