@@ -5,11 +5,12 @@ import pathlib
 
 import imageio_ffmpeg
 import jax
+import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow import cli
-from attnflow.studies import demo
+from attnflow import cli, studies
+from attnflow.studies import Check, demo, fashion, idx
 
 SMALL = ["--n", "6", "--beta", "4", "--t1", "2", "--seed", "3", "--frames", "8"]
 
@@ -49,6 +50,7 @@ def test_demo_writes_figure_movie_and_record(tmp_path, capsys, settings):
     record = json.loads((out / "demo.json").read_text())
     assert record["parameters"] == {"n": 6, "beta": 4.0, "t1": 2.0, "seed": 3, "frames": 8}
     assert record["seed"] == 3
+    assert record["measured"]["status"] == "reached at t = 2"
     assert record["versions"]["attnflow"] == af.__version__
     assert record["versions"]["jax"] == jax.__version__
     assert [check["ok"] for check in record["checks"]] == [True] * 6
@@ -66,7 +68,7 @@ def test_no_movie(tmp_path, result, monkeypatch):
 
 def test_a_failed_check_is_exit_1_and_recorded(tmp_path, result, monkeypatch, capsys):
     monkeypatch.setattr(demo, "run", lambda spec, progress: result)
-    monkeypatch.setattr(demo, "checks", lambda result: [demo.Check("a", 1.0, 1.0, 0.0), demo.Check("b", float("nan"), 1.0, 1.0)])
+    monkeypatch.setattr(demo, "checks", lambda result: [Check("a", 1.0, 1.0, 0.0), Check("b", float("nan"), 1.0, 1.0)])
     assert cli.main(["demo", "--out", str(tmp_path), "--no-movie"]) == 1
     assert "1 of 2 checks fail" in capsys.readouterr().out
     checks = json.loads((tmp_path / "demo.json").read_text())["checks"]
@@ -87,8 +89,15 @@ def test_ctrl_c_is_one_line_and_130(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "the commands are demo and version, got none"),
-        (["dmeo"], "the commands are demo and version, got 'dmeo'"),
+        ([], "the commands are list, run, demo and version, got none"),
+        (["dmeo"], "the commands are list, run, demo and version, got 'dmeo'"),
+        (["run"], "the studies are demo, fashion, heat"),
+        (["run", "cold"], "got 'cold'; attnflow list says more"),
+        (["run", "heat", "--steps", "4", "many"], "--steps"),
+        (["run", "heat", "--steps", "4", "8"], "steps must be at least three different numbers of at least 1, got [4, 8]"),
+        (["run", "mixture", "--eps", "0"], "eps must be positive and finite, got 0.0"),
+        (["run", "mixture", "--out", "file"], "out must be a folder, got 'file': 'file' is a file"),
+        (["list", "all"], "list takes no options, got 'all'"),
         (["demo", "--n", "0"], "n must be at least 1, got 0"),
         (["demo", "--n", "many"], "--n: invalid literal"),
         (["demo", "--n"], "--n"),
@@ -121,6 +130,18 @@ def test_bad_input_is_one_line_exit_2_and_writes_nothing(argv, message, terminal
     assert files(settings) == []
 
 
+@pytest.mark.parametrize(("content", "message"), [(None, "install Debian's package"), ("text", "is no IDX file of bytes with 3 axes")])
+def test_bad_data_are_one_line_exit_2_and_write_nothing(content, message, tmp_path, capsys):
+    if content:
+        (tmp_path / idx.IMAGES).write_text(content)
+    before = files(tmp_path)
+    assert cli.main(["run", "fashion", "--data", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert files(tmp_path) == before
+
+
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -140,7 +161,57 @@ def test_version(argv, capsys):
     assert capsys.readouterr().out == f"{af.__version__}\n"
 
 
-@pytest.mark.parametrize(("argv", "words"), [(["--help"], ["demo", "version"]), (["demo", "--help"], ["--beta", "--no-movie", "sphere"])])
+def test_run_writes_figures_and_record(tmp_path, capsys):
+    """A study of its own name: a png and a pdf of each figure, and all its numbers."""
+    rng, data, out = np.random.default_rng(2), tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    for name, shape in ((idx.IMAGES, (12, 3, 4)), (idx.LABELS, (12,))):
+        sizes = b"".join(size.to_bytes(4, "big") for size in shape)
+        (data / name).write_bytes(
+            bytes([0, 0, 8, len(shape)]) + sizes + rng.integers(255 if len(shape) > 1 else 2, size=shape, dtype=np.uint8).tobytes()
+        )
+    assert cli.main(["run", "fashion", "--n", "10", "--eps", "1", "--pixels", "1", "--data", str(data), "--out", str(out)]) == 0
+    assert files(out) == ["fashion.json", "fashion.pdf", "fashion.png"]
+    assert "all 6 checks hold" in capsys.readouterr().out
+    record = json.loads((out / "fashion.json").read_text())
+    assert record["parameters"] == {"n": 10, "eps": 1.0, "pixels": 1.0, "steps": 5, "seed": 0, "data": str(data)}
+    assert (record["study"], record["seed"], record["claim"][:9]) == ("fashion", 0, "Heat flow")
+    assert len(record["measured"]["forward"]["variance"]) == 6
+    assert [check["ok"] for check in record["checks"]] == [True] * 6
+
+
+def test_run_of_a_failing_study_is_exit_1(tmp_path, monkeypatch):
+    """A study is found by its name, and has one figure or several."""
+    figure = af.plot.new_figure()
+    monkeypatch.setattr(fashion, "run", lambda spec, progress: None)
+    monkeypatch.setattr(fashion, "checks", lambda result: [Check("a", 1.0, 2.0, 0.5)])
+    monkeypatch.setattr(fashion, "measured", lambda result: {"a": np.arange(2), "b": float("inf")})
+    monkeypatch.setattr(fashion, "figure", lambda result: figure)
+    assert cli.main(["run", "fashion", "--out", str(tmp_path)]) == 1
+    record = json.loads((tmp_path / "fashion.json").read_text())
+    assert record["measured"] == {"a": [0, 1], "b": None}
+    assert record["checks"] == [{"name": "a", "measured": 1.0, "expected": 2.0, "tolerance": 0.5, "ok": False}]
+    monkeypatch.setattr(fashion, "figures", lambda result: {"one": figure, "two": figure}, raising=False)
+    assert cli.main(["run", "fashion", "--out", str(tmp_path / "more")]) == 1
+    assert files(tmp_path / "more") == ["fashion.json", "one.pdf", "one.png", "two.pdf", "two.png"]
+
+
+def test_list_has_a_line_a_study(capsys):
+    assert cli.main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(studies.studies())
+    assert "second-order scheme for the heat flow" in next(line for line in lines if line.startswith("heat"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--help"], ["demo", "version", "run", "list"]),
+        (["demo", "--help"], ["--beta", "--no-movie", "sphere"]),
+        (["run", "--help"], ["heat", "fashion"]),
+        (["run", "heat", "--help"], ["--plane-steps", "--out", "heat flow"]),
+    ],
+)
 def test_help(argv, words, capsys):
     assert cli.main(argv) == 0
     said = capsys.readouterr().out

@@ -83,7 +83,7 @@ def _run(argv: list[str]) -> int:
         return 0
     if name not in found:
         raise BadInput(f"the studies are {', '.join(found)}, got {repr(name) if name else 'none'}; attnflow list says more")
-    chosen = _options(f"attnflow run {name}", found[name], rest, out=(pathlib.Path, pathlib.Path(name), _OUT))
+    chosen = _options(f"attnflow run {name}", found[name], rest, out=(pathlib.Path, pathlib.Path("results", name), _OUT))
     return 0 if chosen is None else _study(name, found[name], *chosen, formats=("png", "pdf"))
 
 

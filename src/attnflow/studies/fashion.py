@@ -131,13 +131,14 @@ def _flow(
 ) -> tuple[Flow, np.ndarray]:
     """The flow from x, and where it ends."""
     states, seen, errors, iterations, bridge = [x], [], [], [], None
+    scheme = af.Heat() if forward else af.ReverseHeat()
     for _ in range(spec.steps):
-        bridge = af.self_bridge(af.Particles(x), spec.eps, tolerance=_TOLERANCE, start=bridge)
-        mean = np.asarray(bridge.barycentric(x))
-        seen.append(perplexity(bridge, mean))
+        step = scheme.step(af.Particles(x), spec.eps, tolerance=_TOLERANCE, start=bridge)
+        bridge, later = step.bridge, np.asarray(step.measure.state)
+        seen.append(perplexity(bridge, 2 * x - later if forward else later))
         errors.append(float(bridge.error))
         iterations.append(int(bridge.iterations))
-        x = 2 * x - mean if forward else mean
+        x = later
         states.append(x)
         tick()
     size = data.var(axis=0).sum()
@@ -183,15 +184,16 @@ def checks(result: Result) -> list[Check]:
     return [
         Check("bridges: largest violation of a marginal", worst, 0.0, _TOLERANCE),
         Check("mean of the images: largest drift, in deviations", drift, 0.0, 2 * result.spec.steps * _TOLERANCE),
-        Check("forward: steps at which the variance falls", _count(np.diff(result.forward.variance) < 0), 0.0, 0.0),
-        Check("reverse: steps at which the variance grows", _count(np.diff(result.reverse.variance) > 0), 0.0, 0.0),
-        Check("back: steps at which the variance grows", _count(np.diff(result.back.variance) > 0), 0.0, 0.0),
-        Check("back: steps away from the data", _count(np.diff(result.back.distance) > 0), 0.0, 0.0),
+        Check("forward: steps at which the variance falls", _rises(-result.forward.variance), 0.0, 0.0),
+        Check("reverse: steps at which the variance grows", _rises(result.reverse.variance), 0.0, 0.0),
+        Check("back: steps at which the variance grows", _rises(result.back.variance), 0.0, 0.0),
+        Check("back: steps away from the data", _rises(result.back.distance), 0.0, 0.0),
     ]
 
 
-def _count(steps: np.ndarray) -> float:
-    return float(steps.sum())
+def _rises(values: np.ndarray) -> float:
+    """How often they rise by more than round-off: images that have melted into one do not move."""
+    return float(np.sum(np.diff(values) > 1e-12))
 
 
 def measured(result: Result) -> dict[str, Any]:
@@ -215,19 +217,25 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
     """One image a class and row: the data, forward from them, back from there, and reverse from the data."""
     spec = result.spec
     drawn = np.unique(np.linspace(1, spec.steps, min(_DRAWN, spec.steps)).round().astype(int))
-    columns: list[Any] = [("data", result.forward.pictures[0])]
-    for name, flow in _flows(result).items():
-        # A narrow gap, then the steps, the name above the middle one.
-        columns += [None] + [(f"{name if k == drawn[len(drawn) // 2] else ''}\n{k}", flow.pictures[k]) for k in drawn]
-    rows, widths = len(columns[0][1]), [0.25 if column is None else 1 for column in columns]
+    blocks = {"data": {"": result.forward.pictures[0]}}
+    blocks |= {name: {str(k): flow.pictures[k] for k in drawn} for name, flow in _flows(result).items()}
+    rows, height, width = result.forward.pictures.shape[1:]
+    # One array for all pictures, NaN between them: axes for each would take a minute to lay out.
+    gap, columns = width // 7, sum(map(len, blocks.values()))
+    canvas = np.full((rows * (height + gap) - gap, columns * (width + gap) + 2 * gap * len(blocks) - 3 * gap), np.nan)
     with af.plot.look():
-        page = af.plot.new_figure(af.plot.PAGE, af.plot.PAGE * rows / sum(widths) + 0.35)
-        for i, line in enumerate(page.subplots(rows, len(columns), squeeze=False, width_ratios=widths)):
-            for ax, column in zip(line, columns):
-                ax.set_axis_off()
-                if column is not None:
-                    ax.imshow(column[1][i], cmap="gray_r", vmin=-0.25 * spec.pixels, vmax=1.25 * spec.pixels)
-                    ax.set_title(column[0] if i == 0 else "", fontsize=8)
+        page = af.plot.new_figure(af.plot.PAGE, af.plot.PAGE * canvas.shape[0] / canvas.shape[1] + 0.4)
+        ax, left = page.add_subplot(), 0
+        for name, block in blocks.items():
+            ax.text(left + (len(block) * (width + gap) - gap) / 2, -0.45 * height, name, ha="center", va="bottom")
+            for label, pictures in block.items():
+                for i, picture in enumerate(pictures):
+                    canvas[i * (height + gap) :, left:][:height, :width] = picture
+                ax.text(left + width / 2, -0.1 * height, label, ha="center", va="bottom", fontsize=8)
+                left += width + gap
+            left += 2 * gap
+        ax.imshow(canvas, cmap="gray_r", vmin=-0.25 * spec.pixels, vmax=1.25 * spec.pixels, interpolation="nearest")
+        ax.set_axis_off()
     return page
 
 
