@@ -5,7 +5,18 @@ import sys
 
 from benchmarks.table import show
 
-NAMES = ("import_time", "small_sphere", "streamed_velocity", "causal_velocity", "layers", "rescaled", "writing", "engines", "spectral")
+NAMES = (
+    "import_time",
+    "small_sphere",
+    "streamed_velocity",
+    "causal_velocity",
+    "layers",
+    "rescaled",
+    "writing",
+    "engines",
+    "spectral",
+    "transport",
+)
 
 
 def main() -> None:

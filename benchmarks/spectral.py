@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 
 import attnflow as af
-from benchmarks.table import Row
+from benchmarks.table import Row, best
 
 N, SMALL, TOLERANCE = 1_000_000, 65_536, 1e-9
 
@@ -76,14 +75,3 @@ def torch_seconds(points: np.ndarray) -> float:
     start = time.perf_counter()
     torch.nn.functional.scaled_dot_product_attention(batch, batch, batch, scale=1.0)
     return time.perf_counter() - start
-
-
-def best(function: Callable[[], Any], repeats: int) -> float:
-    """The best time in seconds, after one call to warm up."""
-    jax.block_until_ready(function())
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(function())
-        times.append(time.perf_counter() - start)
-    return min(times)

@@ -1,7 +1,16 @@
 """Double precision, no silent broadcasting, and every shape annotation checked while the tests run."""
 
-import jax
-from jaxtyping import install_import_hook
+import os
+import pathlib
+
+# Most of the time of a test is XLA's: what is compiled once is kept, for both workers, the programs they start, and the next run.
+CACHE = {"DIR": pathlib.Path(__file__).parents[1] / ".jax_cache", "MAX_SIZE": 2**28}
+for name, value in CACHE.items():
+    os.environ.setdefault(f"JAX_COMPILATION_CACHE_{name}", str(value))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+import jax  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from attnflow.transport.bridge import self_bridge as self_bridge
     from attnflow.transport.distances import bures as bures
     from attnflow.transport.distances import wasserstein2 as wasserstein2
+    from attnflow.transport.divergence import sinkhorn_divergence as sinkhorn_divergence
     from attnflow.transport.exact import characteristics as characteristics
     from attnflow.transport.exact import heat_flow as heat_flow
     from attnflow.transport.exact import ornstein_uhlenbeck as ornstein_uhlenbeck
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
     from attnflow.transport.steps import Heat as Heat
     from attnflow.transport.steps import KullbackLeibler as KullbackLeibler
     from attnflow.transport.steps import ReverseHeat as ReverseHeat
-    from attnflow.transport.divergence import sinkhorn_divergence as sinkhorn_divergence
     from attnflow.transport.steps import euler_step as euler_step
     from attnflow.transport.steps import sinkhorn_step as sinkhorn_step
 
