@@ -85,6 +85,24 @@ def test_circle_and_sphere(beta):
         assert report["fill"] <= 1
 
 
+def test_single_precision():
+    """To 1e-4, its default, on the circle and in the plane; float32 in, float32 out."""
+    circle, rng = af.samplers.sphere(N, 2, key=jax.random.key(1), dtype=jnp.float32), np.random.default_rng(3)
+    plane = af.Particles(rng.normal(size=(N, 2)).astype(np.float32))
+    causal = af.simple_attention(9.0, 2, mask=af.Causal())
+    plan = af.plan(causal, circle, af.Spectral())
+    order, exact = circle.sequence, af.Particles(np.asarray(circle.points, np.float64))
+    found = causal.at(circle, sums=plan)(circle.points, order)
+    np.testing.assert_allclose(found, causal.at(exact)(exact.points, exact.sequence), atol=1e-4)
+    for mu, law in ((circle, af.simple_attention(9.0, 2)), (plane, af.simple_attention(1.0, 2))):
+        plan = af.plan(law, mu, af.Spectral())
+        assert isinstance(plan, Transform)
+        found = law.at(mu, sums=plan)(mu.points)
+        assert found.dtype == jnp.float32
+        exact = law.at(af.Particles(np.asarray(mu.points, np.float64)), sums=af.Dense())(mu.points.astype(jnp.float64))
+        np.testing.assert_allclose(found, exact, atol=1e-4 * np.abs(mu.points).max())
+
+
 def test_bessel_numbers():
     from scipy.special import ive
 
@@ -126,6 +144,13 @@ def test_causal_on_the_circle(rng):
     plan = af.plan(law, mu, af.Spectral(1e-11))
     assert isinstance(plan, Transform)
     np.testing.assert_allclose(law.at(mu, sums=plan)(mu.points, mu.order), exact, atol=1e-11)
+    assert law.at(mu, sums=plan).report["sums"]["error"] <= 1e-11
+    # A few early tokens with nearly all the mass: those who see them from afar are lost in the error, which the plan finds out.
+    heavy = af.Particles(mu.points, np.where(order < 0.01, 1.0, 1e-13), order, af.Sphere())
+    steep = af.simple_attention(60.0, 2, mask=af.Causal())
+    with pytest.warns(UserWarning, match="too small a part of what they see"):
+        found = steep.at(heavy, sums=af.Spectral(1e-9))(heavy.points, heavy.order)
+    np.testing.assert_allclose(found, steep.at(heavy, sums=af.Dense())(heavy.points, heavy.order), atol=1e-9)
     # What comes later has no influence.
     first = np.argsort(order)[:500]
     moved = mu.with_state(mu.points.at[np.argsort(order)[500:]].multiply(-1.0))

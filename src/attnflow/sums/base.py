@@ -50,6 +50,8 @@ class Engine(eqx.Module):
         """What is taken from the keys before they become rows."""
         return jax.lax.stop_gradient(jnp.mean(points, axis=0))
 
-    def report(self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"]) -> dict[str, PyTree]:
+    def report(
+        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
+    ) -> dict[str, PyTree]:
         """Figures on how good the sums are; nothing for sums that are exact up to round-off."""
         return {}

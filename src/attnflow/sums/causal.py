@@ -56,3 +56,10 @@ def causal_circle(
         return log_sum, None
     point = radius * mean / total
     return log_sum, jnp.stack([jnp.real(point), jnp.imag(point)], axis=1) + bad
+
+
+def causal_share(log_sum: Float[Array, " n"], q: Float[Array, "n 2"], k: Float[Array, "n 2"], b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """What part of the weights seen so far, all at the largest kernel, the sum of each token is."""
+    r = jnp.mean(jnp.linalg.norm(q, axis=1)) * jnp.mean(jnp.linalg.norm(k, axis=1))
+    top = jnp.max(b)
+    return jnp.exp(log_sum - r - top) / jnp.cumsum(jnp.exp(b - top))

@@ -48,11 +48,12 @@ def fitted(
 
 
 def accuracy(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None) -> dict[str, PyTree]:
-    """How good the sums at these queries are: the figures of an engine that is not exact up to round-off."""
-    if sums is None or atoms.mask is not None:
+    """How good the sums at these queries are, under a mask the tokens themselves: the figures of an engine that is not exact up to
+    round-off."""
+    if sums is None:
         return {}
     q, k, b, _, _ = rows(sums, logit, x, atoms)
-    return sums.report(q, k, b)
+    return sums.report(q, k, b, atoms.sight(atoms.order))
 
 
 def pointwise_average(

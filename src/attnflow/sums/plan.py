@@ -102,7 +102,7 @@ def planned(
     extent = _extent(logit, x, atoms)
     circle = logit.dim == 2 and float(extent.off_circle) < (1e-7 if double else 1e-5)
     if sight is not None:
-        return _masked(tolerance, circle, extent, sight, floor)
+        return _masked(tolerance, circle, extent, sight, floor, logit, x, atoms)
     why = ""
     for tilted in (False,) if circle else (False, True):
         plan, why = _attempt(Transform(tolerance, (), max(tolerance / 30, floor), circle, tilted), floor, extent, logit, x, atoms)
@@ -126,15 +126,24 @@ def _attempt(plan: Transform, floor: float, extent: Extent, logit: Logit, x: Arr
         plan = dataclasses.replace(plan, delta=max(0.1 * plan.delta * min(1.0, plan.tolerance / (SAFETY * error)), floor))
 
 
-def _masked(tolerance: float, circle: bool, extent: Extent, sight: Sight, floor: float) -> tuple[Transform | None, str]:
-    """A causal plan; its sums have no error but that of the series."""
+def _masked(
+    tolerance: float, circle: bool, extent: Extent, sight: Sight, floor: float, logit: Logit, x: Array, atoms: Atoms
+) -> tuple[Transform | None, str]:
+    """A causal plan, made more accurate until it holds on a sample."""
     s, tau = np.asarray(sight.s), np.asarray(sight.tau)
     if not circle:
         return None, "the causal form is for tokens on a circle"
     if not (np.array_equal(s, tau) and (np.diff(tau) > 0).all()):
         return None, "the causal form is for the tokens themselves, with distinct orders"
     plan = Transform(tolerance, (), max(tolerance / 30, floor), circle, causal=True)
-    return dataclasses.replace(plan, modes=_modes(plan, extent)), ""
+    while True:
+        plan = dataclasses.replace(plan, modes=_modes(plan, extent))
+        error, _ = _try(plan, logit, x, atoms, sight)
+        if SAFETY * error <= tolerance:
+            return plan, ""
+        if plan.delta == floor:
+            return None, f"the sums of some tokens are too small a part of what they see (error {error:.0e})"
+        plan = dataclasses.replace(plan, delta=max(0.1 * plan.delta * min(1.0, tolerance / (SAFETY * error)), floor))
 
 
 def _with_exact_rows(
@@ -182,9 +191,9 @@ def _kind(plan: Transform) -> tuple:
     return plan.circle, plan.causal, plan.tilted, len(plan.modes)
 
 
-def _try(plan: Transform, logit: Logit, x: Array, atoms: Atoms) -> tuple[float, np.ndarray]:
+def _try(plan: Transform, logit: Logit, x: Array, atoms: Atoms, sight: Sight | None = None) -> tuple[float, np.ndarray]:
     q, k, b, _, _ = rows(plan, logit, x, atoms)
-    error, share, _ = certificate(plan, q, k, b)
+    error, share, _ = certificate(plan, q, k, b, sight)
     return float(error), np.asarray(share)
 
 

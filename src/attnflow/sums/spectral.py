@@ -76,8 +76,10 @@ class Transform(Engine):
     def centre(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
         return jnp.zeros_like(points[0]) if self.circle else jax.lax.stop_gradient(jnp.mean(points, axis=0))
 
-    def report(self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"]) -> dict[str, PyTree]:
-        error, _, fill = certificate(self, q, k, b)
+    def report(
+        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
+    ) -> dict[str, PyTree]:
+        error, _, fill = certificate(self, q, k, b, sight)
         return {"sums": {"error": error, "fill": fill}}
 
 
@@ -127,17 +129,24 @@ def sums_of(plan: Transform, q: Array, k: Array, b: Array, with_mean: bool) -> t
     return log_sum + bad, None if mean is None else mean + bad, share, series.fill
 
 
-def certificate(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Array, Array, Array]:
+def certificate(plan: Transform, q: Array, k: Array, b: Array, sight: Sight | None = None) -> tuple[Array, Array, Array]:
     """The largest error met on a sample of rows against the exact sum, the shares of all rows, and how much of the plan is used.
 
     The error of a row is that of its log-sum, or of its mean relative to the largest key, whichever is more. The sample has rows at random
     and the rows with the least share, on which the error is largest.
     """
-    log_sum, mean, share, fill = sums_of(plan, q, k, b, True)
+    if sight is None:
+        log_sum, mean, share, fill = sums_of(plan, q, k, b, True)
+    else:
+        from attnflow.sums.causal import causal_circle, causal_share
+
+        log_sum, mean = causal_circle(plan, q, k, b, sight, True)
+        share, fill = causal_share(log_sum, q, k, b), jnp.zeros((), q.dtype)
     assert mean is not None
     least = jax.lax.top_k(-share, min(len(q), plan.exact + LEAST_ROWS))[1][min(len(q) - 1, plan.exact) :]
     rows = jnp.concatenate([least, jax.random.randint(jax.random.key(0), (RANDOM_ROWS,), 0, len(q))])
-    log_rows, mean_rows = reductions.softmax(Streamed().settled(), q[rows], k, b, k)
+    seen = None if sight is None else Sight(sight.mask, sight.s[rows], sight.tau)
+    log_rows, mean_rows = Streamed().settled().softmax(q[rows], k, b, seen)
     size = jnp.maximum(jnp.max(jnp.abs(k)), jnp.finfo(k.dtype).tiny)
     error = jnp.maximum(jnp.max(jnp.abs(log_sum[rows] - log_rows)), jnp.max(jnp.abs(mean[rows] - mean_rows)) / size)
     return jnp.where(jnp.isfinite(error), error, jnp.inf), share, fill
@@ -153,7 +162,7 @@ def _evaluate(plan: Transform, series: Series, weights: Array, count: int) -> Fl
     # The library reads memory at the points' places: a NaN must not reach it. The result is NaN all the same.
     sources, targets = (jnp.where(jnp.isfinite(rows), rows, 0).T for rows in (series.sources, series.targets))
     modes = nufft1(plan.modes, weights.astype(kind)[None], *sources, iflag=-1, eps=accuracy)[0]
-    fields = [modes * c for c in series.coefficients[:count]]
+    fields = [modes * c.astype(kind) for c in series.coefficients[:count]]
     if count % 2:
         fields.append(jnp.zeros_like(modes))
     pairs = jnp.stack([fields[i] + 1j * fields[i + 1] for i in range(0, len(fields), 2)])
@@ -208,7 +217,7 @@ def _circle(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, Any]
 def scaled_bessel(r: Any, count: int) -> Float[Array, " count"]:
     """`e^{-r} I_m(r)` for m = 0, ..., count - 1: the Fourier coefficients of `e^{r (cos a - 1)}`, by a sum over equal angles, which is
     exact up to the coefficients beyond its number."""
-    angles = 2 * np.pi * np.arange(4 * count) / (4 * count)
+    angles = jnp.asarray(2 * np.pi * np.arange(4 * count) / (4 * count), jnp.asarray(r).dtype)
     return jnp.real(jnp.fft.rfft(jnp.exp(r * (jnp.cos(angles) - 1))))[:count] / (4 * count)
 
 
