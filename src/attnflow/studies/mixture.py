@@ -174,14 +174,16 @@ def _flow(result: Result) -> "matplotlib.figure.Figure":
         ax.plot(result.sampled[k], np.full(spec.n, -0.007), "|", color=af.plot.COLOURS[0], markersize=4, alpha=0.15)
         ax.plot(line, law(t).density(jnp.asarray(line)[:, None]), color=af.plot.COLOURS[4])
         ax.set(title=f"$t = {t:.3g}$", xlim=(-reach, reach), ylim=(-0.015, 0.235), xlabel="$x$", yticks=[0, 0.1, 0.2])
-    axes["a"].set_ylabel("density")
+        ax.set_ylabel("density" if name == "a" else "")
+        ax.tick_params(labelleft=name == "a")
     _trajectories(axes["e"], result)
     times = spec.times
     axes["f"].semilogy(times, result.kolmogorov, label=f"{spec.n} sampled tokens: $\\sup |F_n - F|$")
     axes["f"].semilogy(times[1:], result.w2[1:], label="quadrature tokens: $W_2$")
-    axes["f"].axhline(spec.eps**2, color="0.6", linewidth=0.8, linestyle="--", label=r"$\varepsilon^2$")
+    axes["f"].axhline(spec.eps**2, color="0.6", linewidth=0.8, linestyle="--")
+    axes["f"].text(0, spec.eps**2, r"$\varepsilon^2$", va="bottom")
     axes["f"].set(xlabel="time $t$", ylabel="distance to the exact law")
-    axes["f"].legend(loc="center right", bbox_to_anchor=(1, 0.62))
+    axes["f"].legend(loc="center right", bbox_to_anchor=(1, 0.7))
     return page
 
 
@@ -210,9 +212,11 @@ def _coupling(result: Result) -> "matplotlib.figure.Figure":
     page = af.plot.new_figure(af.plot.PAGE, 0.5 * af.plot.PAGE)
     left, right = page.subplots(1, 2)
     box = (points[inside[0]], points[inside[-1]])
-    left.imshow(density[np.ix_(inside, inside)].T, origin="lower", extent=(*box, *box), cmap="Blues")
+    left.imshow(density[np.ix_(inside, inside)].T, origin="lower", extent=(*box, *box), cmap="Blues", interpolation="bilinear")
     left.set(xlabel="$x$", ylabel="$y$", title=rf"plan $\pi(x, y)$ of $N(0, 1)$ to itself, $\varepsilon = {eps:g}$")
-    right.imshow(sheared.T, origin="lower", extent=(*box, *(shifts[[0, -1]] * spacing)), cmap="Blues", aspect="auto")
+    right.imshow(
+        sheared.T, origin="lower", extent=(*box, *(shifts[[0, -1]] * spacing)), cmap="Blues", aspect="auto", interpolation="bilinear"
+    )
     _given(right, result)
     right.set(xlabel="$x$", ylabel="$y - x$", title="along the diagonal")
     return page
