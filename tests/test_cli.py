@@ -130,6 +130,13 @@ def test_bad_input_is_one_line_exit_2_and_writes_nothing(argv, message, terminal
     assert files(settings) == []
 
 
+def test_a_spec_found_wrong_by_the_run_is_one_line_and_exit_2(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert cli.main(["run", "langevin", "--nodes", "200", "--out", str(out)]) == 2
+    assert "nodes must be at least" in capsys.readouterr().err
+    assert files(tmp_path) == []
+
+
 @pytest.mark.parametrize(("content", "message"), [(None, "install Debian's package"), ("text", "is no IDX file of bytes with 3 axes")])
 def test_bad_data_are_one_line_exit_2_and_write_nothing(content, message, tmp_path, capsys):
     if content:

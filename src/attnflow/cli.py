@@ -166,7 +166,11 @@ def _study(name: str, study: Any, spec: Any, options: Any, formats: Sequence[str
     console.print(_claim(study), soft_wrap=True, markup=False)
     parameters = ", ".join(f"{key} = {value}" for key, value in dataclasses.asdict(spec).items())
     console.print(parameters, style="dim", soft_wrap=True, markup=False)
-    result = study.run(spec, progress=True)
+    try:
+        result = study.run(spec, progress=True)
+    except ValueError as error:
+        # What the values of a spec mean together, or a data file, may show only now.
+        raise BadInput(error) from error
     checks = study.checks(result)
     options.out.mkdir(parents=True, exist_ok=True)
     written = [options.out / f"{name}.json"]

@@ -3,7 +3,7 @@
 A study is a module of this folder whose docstring begins with its claim and citation, with these members:
 
 - `Spec`: a frozen dataclass of parameters, checked when it is made (`ValueError`); a study with random numbers has a `seed`.
-- `run(spec, progress) -> result`: the computation; `BadInput` if what it is given turns out to make no sense.
+- `run(spec, progress) -> result`: the computation; `ValueError` if what it is given turns out to make no sense.
 - `figure(result)`, or `figures(result)`: a dictionary from names to figures.
 - `checks(result) -> list[Check]`: what must hold, each known from elsewhere than the code that it checks.
 - `measured(result)`, optional: a dictionary of plain numbers for the record.
