@@ -69,7 +69,7 @@ class Normalised(Field):
 
 
 class Rescaled(Field):
-    """`e^{-tV} Gamma_{(e^{tV})_# mu}(e^{tV} z) - V z`. The law, V and its flow are in the coordinates of `basis`, tokens and velocity not."""
+    """`e^{-tV} Gamma_{(e^{tV})_# mu}(e^{tV} z) - V z`. The law, V and its flow are in the coordinates of `basis`; tokens are not."""
 
     law: Any
     value: Float[Array, "d d"]

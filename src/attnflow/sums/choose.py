@@ -1,5 +1,6 @@
 """Which engine, when the user does not say."""
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,6 +20,8 @@ from attnflow.sums.spectral import Transform
 DENSE_PAIRS = 2**21
 # Below this many pairs tiles take less than a plan.
 SPECTRAL_PAIRS = 2**28
+# Seconds a token, a token and mode it is spread over, and an operation of the FFT: `benchmarks/cost_model.py` fits them.
+SPECTRAL_SECONDS = (6e-8, 2.5e-10, 1e-9)
 
 
 def choose(queries: int, keys: int, sums: Engine | None = None) -> Engine:
@@ -56,10 +59,14 @@ def pair_seconds(dim: int, dtype: jnp.dtype) -> float:
 
 
 def spectral_seconds(plan: Transform, queries: int, keys: int) -> float:
-    """The time of a spectral sum on two cores: spreading over a width of w modes in each direction, and the FFT."""
+    """The time of a spectral sum on two cores."""
+    exact = plan.exact * keys * pair_seconds(len(plan.modes), jnp.dtype(jnp.float64))
+    return float(np.dot(spectral_work(plan, queries, keys), SPECTRAL_SECONDS) + exact)
+
+
+def spectral_work(plan: Transform, queries: int, keys: int) -> tuple[float, float, float]:
+    """What a spectral sum does, transform by transform: tokens, tokens times the modes they are spread over, and the FFT's operations."""
     width, d = np.ceil(-np.log10(plan.delta)) + 1, len(plan.modes)
-    pairs = (d + 2) // 2 if not plan.circle else 2
-    spread = (keys + pairs * queries) * (6e-8 + 2.5e-10 * width**d)
-    grid = 2.0**d * np.prod(plan.modes)
-    exact = plan.exact * keys * pair_seconds(d, jnp.dtype(jnp.float64))
-    return float(spread + (1 + pairs) * grid * np.log2(grid) * 1e-9 + exact)
+    back = (d + 2) // 2 if not plan.circle else 2
+    tokens, grid = keys + back * queries, 2.0**d * math.prod(plan.modes)
+    return tokens, tokens * width**d, (1 + back) * grid * np.log2(grid)

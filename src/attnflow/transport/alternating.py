@@ -47,8 +47,8 @@ def alternate(
     tolerance: Array,
     max_iterations: Array,
     first: Float[Array, " n"],
-) -> tuple[Array, Array]:
-    """The potential g of the keys, of mean zero, and the number of steps."""
+) -> tuple[Array, Array, Array]:
+    """The potential g of the keys, of mean zero, its error, and the number of steps."""
     one, slack = jnp.ones((), A.dtype), 100 * jnp.finfo(A.dtype).eps
 
     def exact(level: Array, g: Array) -> tuple[Array, Array, Array]:
@@ -82,4 +82,4 @@ def alternate(
     begin = exact(level, first * level)
     end = jax.lax.while_loop(going, update, _Carry(*begin, level, one * jnp.inf, none, none, one, empty(_DEPTH, first)))
     g = end.g / end.level
-    return g - integral(g, clouds.keys), end.count
+    return g - integral(g, clouds.keys), jnp.where(end.level < 1, jnp.inf, end.error), end.count

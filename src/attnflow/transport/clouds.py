@@ -31,9 +31,14 @@ def columns_of(A: Float[Array, "d d"], clouds: Clouds, f: Float[Array, " m"], su
     return log_integral(Logit(A.T), clouds.keys.points, queries, sums)
 
 
+def largest(u: Float[Array, " n"], atoms: Atoms) -> Float[Array, ""]:
+    """`max |u|` over the tokens that have mass."""
+    return jnp.max(jnp.where(jnp.isfinite(atoms.log_weights), jnp.abs(u), 0))
+
+
 def worst(log_sums: Float[Array, " n"], atoms: Atoms) -> Float[Array, ""]:
     """`max |e^{log_sums} - 1|` over the tokens that have mass."""
-    return jnp.max(jnp.where(jnp.isfinite(atoms.log_weights), jnp.abs(jnp.expm1(log_sums)), 0))
+    return largest(jnp.expm1(log_sums), atoms)
 
 
 def integral(u: Float[Array, " n"], atoms: Any) -> Float[Array, ""]:

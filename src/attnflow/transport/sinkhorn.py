@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 from attnflow.sums import Atoms, Engine, Logit, fitted, merged
 from attnflow.transport.alternating import alternate
 from attnflow.transport.anderson import History, empty, mixed, remember
-from attnflow.transport.clouds import Clouds, columns_of, integral, rows_of, worst
+from attnflow.transport.clouds import Clouds, columns_of, integral, largest, rows_of, worst
 
 # How many steps the symmetric update mixes.
 _DEPTH = 5
@@ -35,7 +35,7 @@ class Scaling(eqx.Module):
 
     - `g`: the potential of the keys, `[n]`; `before`: the one that the last row normalisation used (g itself, unless the
       iteration was cut after a column normalisation).
-    - `error`: the largest violation of a column sum, `max_j |integral K(x, y_j) dmu(x) - 1|`.
+    - `error`: the largest violation of a column sum, `max_j |integral K(x, y_j) dmu(x) - 1|`, or a bound on it.
     - `converged`: whether the error is below the tolerance, `None` for a cut iteration, which has none.
     - `iterations`: how many updates were made.
     """
@@ -59,8 +59,10 @@ def scale(
     symmetric, annealed = logit.psd and clouds.others is None, start is None
     start = first_potential(symmetric, logit.A, clouds.keys) if start is None else start
     how = (symmetric, annealed and not symmetric, sums)
-    g, iterations = _potential(how, logit.A, clouds, tolerance, max_iterations, jax.lax.stop_gradient(start))
-    error = column_error(logit.A, clouds, g, sums)
+    g, error, iterations = _potential(how, logit.A, clouds, tolerance, max_iterations, jax.lax.stop_gradient(start))
+    # An iteration that ended well has measured the g it returns, one that spent its budget has not.
+    exact = jax.lax.stop_gradient((logit.A, clouds, g))
+    error = jax.lax.cond(error <= tolerance, lambda: error, lambda: column_error(*exact, sums))
     return Scaling(g, g, error, iterations, error <= tolerance)
 
 
@@ -107,7 +109,7 @@ def _next(A: Array, clouds: Clouds, g: Array, sums: Engine | None) -> Array:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _potential(how: tuple, A: Array, clouds: Clouds, tolerance: Array, max_iterations: Array, first: Array) -> tuple[Array, Array]:
+def _potential(how: tuple, A: Array, clouds: Clouds, tolerance: Array, max_iterations: Array, first: Array) -> tuple[Array, Array, Array]:
     symmetric, annealed, sums = how
     if symmetric:
         return _average(sums, A, clouds, tolerance, max_iterations, first)
@@ -115,14 +117,16 @@ def _potential(how: tuple, A: Array, clouds: Clouds, tolerance: Array, max_itera
 
 
 @partial(jax.jit, static_argnums=0)
-def _average(sums: Engine | None, A: Array, clouds: Clouds, tolerance: Array, max_iterations: Array, first: Array) -> tuple[Array, Array]:
+def _average(
+    sums: Engine | None, A: Array, clouds: Clouds, tolerance: Array, max_iterations: Array, first: Array
+) -> tuple[Array, Array, Array]:
     """The symmetric update, half way to the next potential, accelerated; when the error grows, from plain steps again."""
 
     def update(carry: tuple[Array, Array, Array, History]) -> tuple[Array, Array, Array, History]:
         g, before, count, history = carry
         target = -rows_of(A, clouds, g, sums)
-        # The violation seen here is that of the plan before its rows are made exact, which at most doubles it.
-        error = 3 * worst(g - target, clouds.keys)
+        # With rows made exact, f = target, the logarithm of a column sum is at most twice the largest difference.
+        error = jnp.expm1(2 * largest(g - target, clouds.keys))
         history = remember(history, (g + target) / 2, (target - g) / 2, error > before)
         new = jnp.where(error > before, (g + target) / 2, mixed(history, clouds.keys))
         # The error belongs to the g it was measured at, so a finished g is kept, not replaced.
@@ -132,8 +136,8 @@ def _average(sums: Engine | None, A: Array, clouds: Clouds, tolerance: Array, ma
         return (carry[1] > tolerance) & (carry[2] < max_iterations)
 
     begin = (first, jnp.asarray(jnp.inf, A.dtype), jnp.asarray(0), empty(_DEPTH, first))
-    g, _, count, _ = jax.lax.while_loop(going, update, begin)
-    return g, count
+    g, error, count, _ = jax.lax.while_loop(going, update, begin)
+    return g, error, count
 
 
 @_potential.defjvp
@@ -141,7 +145,7 @@ def _potential_jvp(how, primals, tangents):
     symmetric, _, sums = how
     A, clouds, _, _, _ = primals
     dA, d_clouds, _, _, _ = tangents
-    g, count = _potential(how, *primals)
+    g, error, count = _potential(how, *primals)
 
     def residual(A, clouds, g):
         if symmetric:
@@ -157,7 +161,7 @@ def _potential_jvp(how, primals, tangents):
     accuracy = 100 * float(jnp.finfo(g.dtype).eps)
     solver = lx.GMRES(rtol=accuracy, atol=accuracy, restart=min(40, len(g)))
     dg = lx.linear_solve(operator, -d_residual, solver).value
-    return (g, count), (dg, jnp.zeros(count.shape, jax.dtypes.float0))
+    return (g, error, count), (dg, jnp.zeros_like(error), jnp.zeros(count.shape, jax.dtypes.float0))
 
 
 def _massive(atoms: Atoms, tangent: Atoms) -> Atoms:

@@ -1,0 +1,69 @@
+"""The constants of the cost model that chooses an engine (`sums/choose.py`), fitted on this machine: `python -m benchmarks.cost_model`.
+
+Not a row of the table: it prints the constants in use, what a fit gives, and how far modelled and measured times differ.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+
+import attnflow as af
+from attnflow.sums import fitted
+from attnflow.sums.atoms import Atoms
+from attnflow.sums.choose import pair_seconds, spectral_seconds, spectral_work
+from attnflow.sums.kernel import average
+from attnflow.sums.logit import Logit
+from benchmarks.table import best
+
+SMALL = 16_384
+
+
+def main() -> None:
+    for dtype in ("float32", "float64"):
+        with jax.enable_x64(dtype == "float64"):
+            pairs(dtype)
+    with jax.enable_x64(True):
+        spectral()
+
+
+def pairs(dtype: str) -> None:
+    """The time of a pair against the dimension."""
+    found = {}
+    for d in (1, 2, 3):
+        points = jnp.asarray(np.random.default_rng(0).normal(size=(SMALL, d)).astype(dtype))
+        atoms = Atoms(points, jnp.full(SMALL, -np.log(SMALL), dtype))
+        velocity = jax.jit(lambda x, atoms=atoms, d=d: average(Logit(jnp.eye(d, dtype=dtype)), x, atoms, af.Streamed())[1])
+        found[d] = best(lambda velocity=velocity, points=points: velocity(points), 3) / SMALL**2
+    slope, level = np.polyfit(list(found), list(found.values()), 1)
+    print(f"{dtype}: a pair takes {level:.2e} + {slope:.2e} d seconds")
+    for d, seconds in found.items():
+        print(f"  d = {d}: measured {seconds:.2e}, in use {pair_seconds(d, jnp.dtype(dtype)):.2e}")
+
+
+def spectral() -> None:
+    """The time of a spectral sum: a token, a token and a spread mode, a mode of the grid."""
+    plans, seconds = [], []
+    for d, n, width, tolerance in itertools.product((1, 2, 3), (10**5, 10**6), (0.3, 0.05), (1e-5, 1e-9)):
+        points = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, size=(n, d)))
+        atoms, eye = Atoms(points, jnp.full(n, -np.log(n))), jnp.eye(d) / width**2
+        logit = Logit(eye, eye, eye, psd=True)
+        plan = fitted(logit, points, atoms, af.Spectral(tolerance))
+        if not hasattr(plan, "modes") or plan.exact:
+            continue
+        velocity = jax.jit(lambda x, atoms=atoms, logit=logit, plan=plan: average(logit, x, atoms, plan)[1])
+        plans.append((plan, n))
+        seconds.append(best(lambda velocity=velocity, points=points: velocity(points), 2))
+    work = np.array([spectral_work(plan, n, n) for plan, n in plans])
+    # Relative errors, none negative.
+    constants, _ = scipy.optimize.nnls(work / np.array(seconds)[:, None], np.ones(len(seconds)))
+    print("spectral: " + ", ".join(f"{c:.2e}" for c in constants) + " seconds a token, a token and spread mode, a mode of the grid")
+    for (plan, n), measured, row in zip(plans, seconds, work):
+        line = f"  d = {len(plan.modes)}, n = {n:.0e}, {plan.modes}, delta {plan.delta:.0e}: measured {measured:.3f}"
+        print(f"{line}, fit {row @ constants:.3f}, in use {spectral_seconds(plan, n, n):.3f}")
+
+
+if __name__ == "__main__":
+    main()
