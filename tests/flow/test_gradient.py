@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import attnflow as af
 from attnflow.transport.steps import Flow, Step
@@ -13,17 +14,18 @@ MIX = af.GaussianMixture([0.5, 0.5], [[-2.0], [2.0]], [[[1.0]], [[1.0]]])
 
 @pytest.fixture(scope="module")
 def heat():
-    return af.gradient_flow(af.quadrature(MIX, 400), 0.05, 40, tolerance=1e-6, save_every=15)
+    return af.gradient_flow(af.quadrature(MIX, 400), 0.05, 24, tolerance=1e-6, save_every=15)
 
 
 def test_heat_of_a_mixture(heat):
-    """Tokens move along the exact characteristics."""
-    assert (str(heat.status), heat.stats["steps"], heat.stats["solver"]) == ("reached at t = 2", 40, "Heat")
-    np.testing.assert_allclose(heat.ts, [0, 0.75, 1.5, 2])
+    """Tokens stay at their quantiles of the exact law."""
+    assert (str(heat.status), heat.stats["steps"], heat.stats["solver"]) == ("reached at t = 1.2", 24, "Heat")
+    np.testing.assert_allclose(heat.ts, [0, 0.75, 1.2])
     seen = np.asarray(heat.measure.weights) > 1e-6
+    x = np.asarray(heat.measure.points)[seen, 0]
+    levels = (norm.cdf(x, -2, 1) + norm.cdf(x, 2, 1)) / 2
     for t, mu in zip(heat.ts, heat):
-        exact = af.characteristics(MIX, heat.measure.points, t)
-        np.testing.assert_allclose(mu.points[seen], exact[seen], atol=5e-4)
+        np.testing.assert_allclose(mu.points[seen, 0], af.quantiles(af.heat_flow(MIX, t), levels), atol=5e-4)
         np.testing.assert_allclose(mu.cov, MIX.cov + t, rtol=1e-4)
 
 
@@ -32,13 +34,13 @@ def test_extrapolated_starts_save_iterations(heat):
     figures = heat.stats["sinkhorn"]
     assert figures["converged"]
     assert figures["error"] <= 1e-6
-    assert len(figures["iterations"]) == 40
-    dense = af.gradient_flow(heat.measure, 0.05, 40, tolerance=1e-6)
+    assert len(figures["iterations"]) == 24
+    dense = af.gradient_flow(heat.measure, 0.05, 24, tolerance=1e-6)
     np.testing.assert_array_equal(dense.final.points, heat.final.points)
-    cold = [int(af.self_bridge(dense[k], 0.05, tolerance=1e-6).iterations) for k in range(40)]
+    cold = [int(af.self_bridge(dense[k], 0.05, tolerance=1e-6).iterations) for k in range(24)]
     assert cold[0] == figures["iterations"][0]
     assert sum(figures["iterations"]) <= 0.7 * sum(cold)
-    np.testing.assert_allclose(dense[31].points, af.sinkhorn_step(dense[30], 0.05).points, atol=1e-6)
+    np.testing.assert_allclose(dense[21].points, af.sinkhorn_step(dense[20], 0.05).points, atol=1e-6)
 
 
 def test_gaussians_in_closed_form():
@@ -63,9 +65,9 @@ def test_reverse_heat_deblurs_and_says_how_errors_grow():
     assert error < 0.1 * np.abs(blurred.points - mu.points)[seen].max()
     np.testing.assert_allclose(back.stats["horizon"], blurred.cov[0, 0])
     shake = jax.random.normal(jax.random.key(0), mu.points.shape)
-    shake = 1e-7 * shake / jnp.sqrt(jnp.mean(shake**2))
+    shake = 1e-7 * shake / jnp.sqrt(mu.weights @ shake[:, 0] ** 2)
     other = af.gradient_flow(af.Particles(blurred.points + shake, weights=mu.weights), 0.05, 10, af.ReverseHeat())
-    apart = jnp.sqrt(jnp.mean((other.final.points - back.final.points) ** 2))
+    apart = jnp.sqrt(mu.weights @ (other.final.points - back.final.points)[:, 0] ** 2)
     np.testing.assert_allclose(back.stats["growth"], apart / 1e-7, rtol=0.02)
     assert back.stats["growth"] > 1
     with pytest.warns(UserWarning, match=r"no solution beyond t = 1, .* is to run to 1\.5"):

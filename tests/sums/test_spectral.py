@@ -216,10 +216,10 @@ def test_automatic_choice(monkeypatch):
     choice = sys.modules["attnflow.sums.choose"]
     monkeypatch.setattr(choice, "SPECTRAL_PAIRS", 100)
     monkeypatch.setattr("attnflow.flow.plan.SPECTRAL_PAIRS", 100)
-    monkeypatch.setattr(choice, "pair_seconds", lambda dim, dtype: 1.0)
+    monkeypatch.setattr(choice, "PAIR_SECONDS", {"float64": 1.0})
     assert isinstance(af.plan(law, mu), Transform)
     assert "spectral" in af.solve(law, mu, t1=0.1, save_at=2).stats["engine"]
-    monkeypatch.setattr(choice, "pair_seconds", lambda dim, dtype: 0.0)
+    monkeypatch.setattr(choice, "PAIR_SECONDS", {"float64": 0.0})
     assert not isinstance(af.plan(law, mu), Transform)
 
 

@@ -49,7 +49,7 @@ def test_the_potential_is_that_of_the_root_of_the_density():
     x = jnp.linspace(-2, 2, 5)[:, None]
     root = [np.sqrt(mix.density(x + shift)) for shift in (-h, 0.0, h)]
     expected = 0.5 * (root[0] - 2 * root[1] + root[2]) / h**2 / root[1]
-    np.testing.assert_allclose(af.theory.langevin_potential(mix, x), expected, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(af.theory.langevin_potential)(mix, x), expected, atol=1e-6)
 
 
 def test_bad_input_is_named(rng):

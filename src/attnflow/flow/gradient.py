@@ -38,8 +38,8 @@ def gradient_flow(mu: Any, eps: Any, steps: Any, flow: Any = None, save_every: A
     sees is itself, in the mean over the tokens. Near 1 the temperature is too low for the cloud, and nothing moves.
 
     For an ill-posed flow `path.stats` has its `horizon`, beyond which there is no solution, and `growth`: the factor by which a small
-    random error of the tokens grew on the way. A path that leaves the finite numbers is a blow-up, one whose surrogate degenerates is
-    stalled; both have what was before. Inside `jit` and `grad` use `flow.step`.
+    random error of the tokens grew on the way, in the mean square over them. A path that leaves the finite numbers is a blow-up, one whose
+    surrogate degenerates is stalled; both have what was before. Inside `jit` and `grad` use `flow.step`.
     """
     flow = Heat() if flow is None else flow
     _check(mu, steps, flow, save_every)
@@ -71,7 +71,7 @@ class _Run:
     def step(self) -> str:
         """One step more, unless it fails; how the run stands."""
         try:
-            step = self.flow.step(self.measure, self.eps, **self.options, **self._start())
+            step = self.flow.step(self.measure, self.eps, **(self.options | self._start()))
         except Degenerate as error:
             if not self.count:
                 raise
@@ -128,19 +128,22 @@ class _Probe:
         # Far above the error of a bridge, far below the width of its kernel.
         self.distance = math.sqrt(float(run.eps)) * min(max(1e3 * least, 1e-6), 0.1)
         self.log_growth = 0.0
-        self.direction = _unit(jax.random.normal(jax.random.key(0), mu.state.shape, mu.dtype))
+        noise = jax.random.normal(jax.random.key(0), mu.state.shape, mu.dtype)
+        self.direction = noise / _norm(mu, noise)
 
     def follow(self, run: _Run, step: Step) -> None:
         """The twin's step, and how far it is from the tokens after it."""
         twin = run.measure.with_state(run.measure.state + self.distance * self.direction)
         start = {} if step.bridge is None else {"start": step.bridge}
-        apart = run.flow.step(twin, run.eps, **run.options, **start).measure.state - step.measure.state
-        self.log_growth += math.log(float(jnp.sqrt(jnp.mean(apart**2))) / self.distance)
-        self.direction = _unit(apart)
+        apart = run.flow.step(twin, run.eps, **(run.options | start)).measure.state - step.measure.state
+        size = jnp.maximum(_norm(run.measure, apart), jnp.finfo(apart.dtype).tiny)
+        self.log_growth += math.log(float(size) / self.distance)
+        self.direction = apart / size
 
 
-def _unit(direction: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    return direction / jnp.sqrt(jnp.mean(direction**2))
+def _norm(mu: FlowingMeasure, field: Float[Array, "n d"]) -> Float[Array, ""]:
+    """`(integral |field|^2 dmu / d)^1/2`."""
+    return jnp.sqrt(mu.integrate(lambda _: jnp.mean(field**2, axis=1)))
 
 
 def _finite(state: PyTree) -> bool:

@@ -285,8 +285,10 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
                 _against_n(ax, e, values)
         for ax, label in zip(axes[:, 0], ("relative squared error", "least error", "best $\\varepsilon$")):
             ax.set_ylabel(label)
-        axes[0, 0].legend(handles=_styles(), loc="lower left", fontsize=7)
-        axes[1, 0].legend(loc="lower left", fontsize=7)
+        for style, text in {"-": "total", "--": "bias$^2$", ":": "variance"}.items():
+            axes[0, 0].plot([], [], style, color="0.2", label=text)
+        axes[0, 0].legend(loc="upper right", fontsize=7)
+        axes[1, -1].legend(loc="lower left", fontsize=7)
     return page
 
 
@@ -300,7 +302,7 @@ def _against_eps(ax: Any, e: Errors) -> None:
             # A sampled bias, where it stands out of its own noise and is not that of a kernel without tokens.
             clear = (e.bias2[i, -1] > 0.1 * e.variance[i, -1]) & (e.variance[i, -1] < 0.25)
             ax.loglog(e.eps, np.where(clear, e.bias2[i, -1], np.nan), "--", color=colour, linewidth=1)
-    ax.set(xlabel=r"$\varepsilon$", xlim=(e.eps[-1], e.eps[0]), ylim=(1e-4, 10), title=f"$R^{e.dim}$, $n = {e.n[-1]}$")
+    ax.set(xlabel=r"$\varepsilon$", xlim=(e.eps[-1], e.eps[0]), ylim=(1e-4, 50), title=f"$R^{e.dim}$, $n = {e.n[-1]}$")
 
 
 def _against_n(ax: Any, e: Errors, values: Float[np.ndarray, "3 n"]) -> None:
@@ -309,10 +311,3 @@ def _against_n(ax: Any, e: Errors, values: Float[np.ndarray, "3 n"]) -> None:
     ax.set_xticks(e.n, [str(n) for n in e.n])
     ax.set_xticks([], minor=True)
     ax.set(xlabel="$n$")
-
-
-def _styles() -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    styles: list[tuple[Any, str]] = [("-", "total"), ("--", "bias$^2$"), (":", "variance")]
-    return [Line2D([], [], color="0.2", linestyle=style, label=text) for style, text in styles]

@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -20,8 +19,11 @@ from attnflow.sums.spectral import Transform
 DENSE_PAIRS = 2**21
 # Below this many pairs tiles take less than a plan.
 SPECTRAL_PAIRS = 2**28
-# Seconds a token, a token and mode it is spread over, and an operation of the FFT: `benchmarks/cost_model.py` fits them.
-SPECTRAL_SECONDS = (6e-8, 2.5e-10, 1e-9)
+# Seconds a token, a token and mode it is spread over, and an operation of the FFT: on two cores;
+# `benchmarks/cost_model.py` fits them, and they tell the time within a factor of 2.2.
+SPECTRAL_SECONDS = (8e-8, 4e-10, 3.5e-9)
+# Seconds a pair in a streamed softmax in at most three dimensions: an exponential and little else.
+PAIR_SECONDS = {"float64": 1.05e-9, "float32": 3.5e-10}
 
 
 def choose(queries: int, keys: int, sums: Engine | None = None) -> Engine:
@@ -46,21 +48,14 @@ def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight |
     if sight is not None and not (isinstance(sight.mask, Causal) and logit.dim == 2):
         return tiles
     plan, _ = planned(None, logit, x, atoms, sight)
-    if plan is None or spectral_seconds(plan, m, n) > pair_seconds(logit.dim, x.dtype) * m * n:
+    if plan is None or spectral_seconds(plan, m, n) > PAIR_SECONDS[x.dtype.name] * m * n:
         return tiles
     return plan
 
 
-def pair_seconds(dim: int, dtype: jnp.dtype) -> float:
-    """The time of one pair in a streamed softmax on two cores: an exponential and two products of length d."""
-    if dtype == jnp.float64:
-        return 1.0e-9 + 3.5e-11 * dim
-    return 3.5e-10 + 1.6e-11 * dim
-
-
 def spectral_seconds(plan: Transform, queries: int, keys: int) -> float:
     """The time of a spectral sum on two cores."""
-    exact = plan.exact * keys * pair_seconds(len(plan.modes), jnp.dtype(jnp.float64))
+    exact = plan.exact * keys * PAIR_SECONDS["float64"]
     return float(np.dot(spectral_work(plan, queries, keys), SPECTRAL_SECONDS) + exact)
 
 
