@@ -40,7 +40,7 @@ def test_the_leading_term_of_gaussians():
 def test_the_grid_against_the_closed_form():
     one = af.GaussianMixture([1.0], [[0.5]], [[[0.7]]])
     exact = af.theory.langevin_divergence(af.Gaussian([0.5], [[0.7]]), EPS)
-    np.testing.assert_allclose(af.theory.langevin_divergence(one, EPS, nodes=420), exact, rtol=1e-6)
+    np.testing.assert_allclose(af.theory.langevin_divergence(one, EPS, nodes=400), exact, rtol=1e-6)
 
 
 def test_the_potential_is_that_of_the_root_of_the_density():

@@ -85,7 +85,10 @@ def quantiles(mu: Measure, levels: Any) -> Float[Array, " m"]:
     if known(levels) and not bool(jnp.all((levels > 0) & (levels < 1))):
         raise ValueError(f"levels must lie between 0 and 1, got {float(levels.min())} to {float(levels.max())}")
     law = projected(mu, jnp.ones(1, mu.mean.dtype))
-    return quantile(law, levels.astype(mu.mean.dtype))  # pyright: ignore[reportArgumentType]
+    return _quantile(law, levels.astype(mu.mean.dtype))
+
+
+_quantile = jax.jit(quantile)
 
 
 def _each(mu: Law, change: Any) -> Law:
