@@ -60,7 +60,8 @@ class TokenBridge(Bridge):
     kernel: Scaled
 
     def barycentric(self, x: Any) -> Float[Array, "m d"]:
-        return self.kernel(self._rows(x))
+        # At the tokens themselves the engine of the bridge serves; elsewhere one is chosen anew.
+        return self.kernel(self._rows(x), self.kernel.engine if x is self.measure.points else None)
 
     def plan(self) -> Float[Array, "m n"]:
         """The coupling `pi_ij`, dense; its rows and columns sum to the weights."""

@@ -56,10 +56,10 @@ class Scaled(eqx.Module):
     engine: Engine | None
     ends_with_columns: bool = eqx.field(static=True)
 
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        """`integral K(x, y) y dnu(y)`."""
+    def __call__(self, x: Float[Array, "m d"], sums: Engine | None = None) -> Float[Array, "m d"]:
+        """`integral K(x, y) y dnu(y)`, on another engine if one is given."""
         u = x - self.origin[None]
-        log_norm, mean = average(Logit(self.A), u, self._atoms(self.scaling.g), self.sums)
+        log_norm, mean = average(Logit(self.A), u, self._atoms(self.scaling.g), self.sums if sums is None else sums)
         mean = mean + self.centre[None]
         if not self.ends_with_columns:
             return mean
