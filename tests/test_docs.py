@@ -27,6 +27,8 @@ def test_the_readme(tmp_path, monkeypatch):
     assert names["path"].status.kind == "blow-up"
     assert names["block"].observed["mean"].values.shape == (100, 3)
     assert len(names["stack"]) == 13
+    assert abs(names["bridge"].score(names["x"]) - names["law"].score(names["x"])).max() < 0.06
+    assert abs(names["heat"].final.cov - 6).max() < 1e-3
 
 
 def test_pages_that_are_linked_exist():

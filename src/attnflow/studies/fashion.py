@@ -10,8 +10,8 @@ distance of images. `measured` has the figures. For 2000 images, by the perplexi
 
 What one sees is not the heat flow of a density on R^784, under which the total variance would grow by 784 eps a step and images would
 drown in noise. Tokens stay in the affine hull of the data; forward, each moves away from its neighbours, gains contrast to them, and all
-but stops when it sees none: the variance gains 0.16 % of 784 eps a step, most of it in the first. Reverse, images melt into those of
-their kind. The way back from the forward flow leads towards the data, as slowly.
+but stops when it sees none: the variance gains 0.16 % of 784 eps a step, most of it in the first. Reverse, images melt into those they
+resemble, of their own class or not. The way back from the forward flow leads towards the data, as slowly.
 """
 
 import dataclasses
