@@ -54,6 +54,22 @@ def test_cut_iteration_against_the_formula_of_the_source(cloud, rng, half_steps,
     np.testing.assert_allclose(law.at(cloud).report["sinkhorn"]["error"], violation, rtol=1e-8)
 
 
+def test_a_few_half_steps_are_far_from_doubly_stochastic():
+    """GT 26: 128 tokens of N(0, I) in R^8, logits b <x, y> / sqrt(8), 5 half-steps; .065, .93, 2.1 for b = 1, 5, 20 in one draw there."""
+    found = []
+    for seed in range(4):
+        mu = af.Particles(np.random.default_rng(seed).normal(size=(128, 8)))
+        laws = [
+            af.Attention(af.dot_product(np.eye(8), np.eye(8), np.sqrt(8) / b), np.eye(8), af.Sinkhorn(half_steps=5)) for b in (1, 5, 20)
+        ]
+        found.append([float(law.at(mu).report["sinkhorn"]["error"]) for law in laws])
+        w, logits = np.full(128, 1 / 128), 5 * np.asarray(mu.points @ mu.points.T) / np.sqrt(8)
+        np.testing.assert_allclose(found[-1][1], np.abs(w @ scale_by_hand(logits, w, 5) - 1).max(), rtol=1e-8)
+    low, high = np.min(found, axis=0), np.max(found, axis=0)
+    assert (low <= [0.065, 0.93, 2.1]).all()
+    assert (high >= [0.065, 0.93, 2.1]).all()
+
+
 def test_one_half_step_is_softmax(cloud, rng):
     logit = af.dot_product(rng.normal(size=(3, 3)), rng.normal(size=(3, 3)))
     one, soft = (af.Attention(logit, np.eye(3), n).at(cloud)(cloud.points) for n in (af.Sinkhorn(half_steps=1), af.Softmax()))

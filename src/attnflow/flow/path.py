@@ -18,8 +18,8 @@ class Status:
 
     - `reached`: at t1.
     - `blow-up`: the solution left every bound at `time`; the path has it up to there.
-    - `stalled`: the step size underflowed at `time` while the velocity stayed bounded (a jump of the velocity, or too tight a tolerance), or
-      the surrogate of a gradient flow degenerated there.
+    - `stalled`: the step size underflowed at `time` while the velocity stayed bounded (a jump of the velocity, or too tight a tolerance),
+      or the surrogate of a gradient flow degenerated there.
     - `budget`: `max_steps` were spent at `time`.
     - `stopped`: the condition `until` held at `time`; `steady` and `consensus` for those conditions.
     - `interrupted`: the run was cut off at `time`, and the path was loaded from what it had written.
