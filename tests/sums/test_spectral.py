@@ -58,7 +58,7 @@ def test_the_tolerance_is_met_on_every_kind_of_cloud(d, tolerance, rng):
     assert served >= 3
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(seed=st.integers(0, 2**32 - 1), log_temperature=st.floats(-3, 3))
 def test_random_laws_in_the_plane(seed, log_temperature):
     """Any Q and K, temperatures from 1e-3 to 1e3 of the squared size of the cloud; queries that are not the keys."""
@@ -71,18 +71,17 @@ def test_random_laws_in_the_plane(seed, log_temperature):
     np.testing.assert_allclose(log_integral(logit, x, atoms, engine), log_integral(logit, x, atoms, af.Dense()), atol=1e-9)
 
 
-@pytest.mark.parametrize("beta", [9.0, 81.0])
-def test_circle_and_sphere(beta):
-    for d in (2, 3):
-        mu, law = af.samplers.sphere(N, d, key=jax.random.key(1)), af.simple_attention(beta, d)
-        exact = law.at(mu, sums=af.Dense())(mu.points)
-        plan = af.plan(law, mu, af.Spectral(1e-11))
-        assert isinstance(plan, Transform)
-        assert plan.circle == (d == 2)
-        np.testing.assert_allclose(law.at(mu, sums=plan)(mu.points), exact, atol=1e-11)
-        report = law.at(mu, sums=plan).report["sums"]
-        assert report["error"] <= 1e-11
-        assert report["fill"] <= 1
+@pytest.mark.parametrize(("beta", "d"), [(81.0, 2), (9.0, 3)])
+def test_circle_and_sphere(beta, d):
+    mu, law = af.samplers.sphere(N, d, key=jax.random.key(1)), af.simple_attention(beta, d)
+    exact = law.at(mu, sums=af.Dense())(mu.points)
+    plan = af.plan(law, mu, af.Spectral(1e-11))
+    assert isinstance(plan, Transform)
+    assert plan.circle == (d == 2)
+    np.testing.assert_allclose(law.at(mu, sums=plan)(mu.points), exact, atol=1e-11)
+    report = law.at(mu, sums=plan).report["sums"]
+    assert report["error"] <= 1e-11
+    assert report["fill"] <= 1
 
 
 def test_single_precision():

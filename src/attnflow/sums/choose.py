@@ -64,4 +64,4 @@ def spectral_work(plan: Transform, queries: int, keys: int) -> tuple[float, floa
     width, d = np.ceil(-np.log10(plan.delta)) + 1, len(plan.modes)
     back = (d + 2) // 2 if not plan.circle else 2
     tokens, grid = keys + back * queries, 2.0**d * math.prod(plan.modes)
-    return tokens, tokens * width**d, (1 + back) * grid * np.log2(grid)
+    return float(tokens), float(tokens * width**d), float((1 + back) * grid * np.log2(grid))
