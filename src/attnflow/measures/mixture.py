@@ -66,16 +66,16 @@ class GaussianMixture(Measure):
         parts = jnp.stack([Gaussian(m, s).integrate(f) for m, s in zip(self.means, self.covs)])
         return jnp.tensordot(self.weights, parts, axes=1)
 
-    def log_density(self, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+    def log_density(self, x: Any) -> Float[Array, " m"]:
         """`log rho(x)`."""
         terms, _ = self._components(x)
         return jax.nn.logsumexp(terms, axis=0)
 
-    def density(self, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+    def density(self, x: Any) -> Float[Array, " m"]:
         """`rho(x)`."""
         return jnp.exp(self.log_density(x))
 
-    def score(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+    def score(self, x: Any) -> Float[Array, "m d"]:
         """`grad log rho(x) = - sum_k p(k | x) S_k^-1 (x - m_k)`."""
         terms, pulls = self._components(x)
         return -jnp.einsum("km,kmd->md", jax.nn.softmax(terms, axis=0), pulls)
@@ -88,8 +88,11 @@ class GaussianMixture(Measure):
         points = self.means[component] + jnp.einsum("nij,nj->ni", jnp.linalg.cholesky(self.covs)[component], normal)
         return Particles(points)
 
-    def _components(self, x: Float[Array, "m d"]) -> tuple[Float[Array, "k m"], Float[Array, "k m d"]]:
+    def _components(self, x: Any) -> tuple[Float[Array, "k m"], Float[Array, "k m d"]]:
         """`log w_k N(x; m_k, S_k)` and `S_k^-1 (x - m_k)`."""
+        x = floats("x", x, "m d").astype(self.means.dtype)
+        if x.shape[1] != self.dim:
+            raise ValueError(f"x must have rows in R^{self.dim} like the mixture, got {list(x.shape)}")
 
         def one(mean, cov):
             factor = jnp.linalg.cholesky(cov)
