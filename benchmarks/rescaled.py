@@ -7,6 +7,7 @@ at every evaluation, as the formula reads, and one that works in the eigenvector
 Two accuracies: the default stepper at a middling tolerance, and Dopri8 at a tight one, where a fixed step of fourth order shows its cost.
 """
 
+import math
 from collections.abc import Callable
 
 import diffrax
@@ -81,7 +82,7 @@ def run() -> list[Row]:
                 return np.asarray(af.solve(field, mu, t1=END, save_at=2, rtol=rtol, atol=rtol, solver=solver).final.points)
 
             error = float(np.abs(ours() @ vectors - truth).max())
-            steps = fewest(lambda steps, error=error: np.abs(runge_kutta(rate, start, steps) - truth).max() <= error)
+            steps = fewest(lambda steps: float(np.abs(runge_kutta(rate, start, steps) - truth).max()), error)
             peers = {"in eigenvectors": lambda steps=steps: runge_kutta(rate, start, steps)}
             if rtol >= 1e-6:
                 peers["with expm"] = lambda steps=steps: runge_kutta(as_written(V), points, steps)
@@ -94,13 +95,15 @@ def run() -> list[Row]:
     return rows
 
 
-def fewest(good: Callable[[int], bool]) -> int:
-    """About the least number of steps that is good: doubling from one, then halving the gap."""
-    most = 1
-    while not good(most):
-        most *= 2
-    least = most // 2
-    while most - least > max(1, most // 16):
-        middle = (least + most) // 2
-        least, most = (least, middle) if good(middle) else (middle, most)
-    return most
+def fewest(error_of: Callable[[int], float], error: float) -> int:
+    """About the least number of steps with this error or less, from the order of the method."""
+    steps = 64
+    for _ in range(4):
+        found = error_of(steps)
+        guess = math.ceil(steps * (found / error) ** 0.25)
+        if found <= error and guess > 0.94 * steps:
+            return steps
+        steps = guess if guess != steps else steps + 1
+    while error_of(steps) > error:
+        steps += 1 + steps // 16
+    return steps
