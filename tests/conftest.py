@@ -1,5 +1,8 @@
 """Double precision, no silent broadcasting, and every shape annotation checked while the tests run."""
 
+import gc
+import pathlib
+
 import jax
 from jaxtyping import install_import_hook
 
@@ -24,3 +27,14 @@ def rng() -> np.random.Generator:
 @pytest.fixture
 def key():
     return jax.random.key(7)
+
+
+@pytest.fixture(autouse=True)
+def few_programs():
+    """Forget compiled programs when a worker holds many: each is some mappings of memory, and where the system's limit of those (65,530 on
+    Linux) is reached, XLA crashes."""
+    yield
+    maps = pathlib.Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 25_000:
+        jax.clear_caches()
+        gc.collect()
