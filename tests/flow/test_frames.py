@@ -120,6 +120,20 @@ def test_rescaled_velocity_as_it_is_defined(rng, normalize, logit, mask):
         assert bool(velocity.report) == isinstance(normalize, af.Sinkhorn)
 
 
+def test_growing_and_shrinking_directions_cost_no_digits(rng):
+    """Tokens of size e^{-tV} c, as a path has them at time t, against extended precision in the eigenvectors of V."""
+    U, _ = np.linalg.qr(rng.normal(size=(6, 6)))
+    values, t = np.array([-2.0, -1.5, -1.0, 1.0, 1.5, 2.0]), 4.0
+    c = rng.normal(size=(9, 6)) * np.exp(-t * values)
+    law = af.Attention(af.dot_product(np.eye(6), np.eye(6)), (U * values) @ U.T)
+    found = np.asarray(af.rescaled(law).at(af.Particles(c @ U.T), t)(jnp.asarray(c @ U.T))) @ U
+    long = c.astype(np.longdouble)
+    logits = (long * np.exp(np.longdouble(t) * values)) @ (long * np.exp(np.longdouble(t) * values)).T
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    expected = (p @ long / p.sum(axis=1, keepdims=True) - long) * values
+    np.testing.assert_allclose(found, np.asarray(expected, np.float64), atol=1e-9 * np.abs(c).max())
+
+
 def test_the_two_frames_are_two_dynamics(rng):
     law, mu = af.simple_attention(1.0, DIM), af.Particles(rng.normal(size=(TOKENS, DIM)))
     np.testing.assert_allclose(af.rescaled(law).at(mu, 0.0)(mu.points), af.normalised(law).at(mu, 0.0)(mu.points), atol=1e-14)

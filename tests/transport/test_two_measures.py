@@ -90,6 +90,8 @@ def test_mixtures_become_tokens():
     with pytest.raises(ValueError, match=r"GaussianMixture in R\^2 is sampled for its bridge, which needs key"):
         af.self_bridge(plane, eps)
     sampled = af.self_bridge(plane, 0.5, key=jax.random.key(0), tolerance=1e-6)
+    both = af.bridge(plane, plane, 0.5, key=jax.random.key(0), tolerance=1e-2)
+    assert not np.isin(both.measure.points[:, 0], both.target.points[:, 0]).any(), "two draws, not one"
     point = jnp.array([[0.3, -0.4]])
     np.testing.assert_allclose(sampled.score(point), plane.score(point), atol=0.25)
 
@@ -145,5 +147,7 @@ def test_bad_input_is_named(clouds, rng):
         af.bridge(mu, nu, 1.0).score(mu.points)
     with pytest.raises(TypeError, match="got Particles on the Sphere"):
         af.self_bridge(af.samplers.sphere(5, 2, key=jax.random.key(0)), 0.1)
+    with pytest.raises(ValueError, match="needs a positive variance to become tokens"):
+        af.bridge(af.Gaussian([0.0], [[0.0]]), af.Particles(rng.normal(size=(5, 1))), 0.1)
     with pytest.raises(ValueError, match=r"x must have rows in R\^2"):
         af.self_bridge(mu, 1.0).barycentric(np.zeros((3, 1)))

@@ -4,6 +4,7 @@ import math
 import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
@@ -69,7 +70,9 @@ def bridge(
         raise ValueError(f"both measures must live in one space, got R^{mu.dim} and R^{nu.dim}")
     if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
         return _gaussian(mu, nu, eps)
-    mu, nu = _tokens(mu, eps, key), _tokens(nu, eps, key)
+    # Two draws, so that the noise of one cloud is not that of the other.
+    first, second = (None, None) if key is None else jax.random.split(key)
+    mu, nu = _tokens(mu, eps, first), _tokens(nu, eps, second)
     if mu.dtype != nu.dtype:
         raise TypeError(f"both clouds must have one precision, got {mu.dtype} and {nu.dtype}")
     return _solved(mu, nu, eps, tolerance, max_iterations, start, sums)
@@ -92,6 +95,8 @@ def _tokens(mu: Any, eps: Array, key: PRNGKeyArray | None) -> Particles:
         return mu.sample(_SAMPLES, key=key)
     # The error of the rule is e^{-2 pi^2 t^2} at a spacing of sqrt(eps) / t, and so for the width of a component.
     covs = np.asarray(mu.covs if isinstance(mu, GaussianMixture) else mu.cov[None])[:, 0, 0]
+    if covs.min() <= 0:
+        raise ValueError("a Gaussian on the line needs a positive variance to become tokens, got 0; use Particles([[mean]])")
     means = np.asarray(mu.means if isinstance(mu, GaussianMixture) else mu.mean[None])[:, 0]
     width = np.ptp(means) + 17 * math.sqrt(covs.max())
     return quadrature(mu, math.ceil(1.5 * width / math.sqrt(min(float(eps), covs.min()))) + 1)

@@ -15,7 +15,7 @@ def sinkhorn_divergence(mu: Measure, nu: Measure, eps: Any, **options: Any) -> F
     `bridge`: it runs on every engine, so that two clouds of a million tokens in R^1 to R^3 can be compared.
     """
     across = bridge(mu, nu, eps, **options)
-    # Its ends are tokens, also where a mixture came in.
+    # Its ends, which are tokens where a mixture came in.
     assert across.target is not None
     ends = (across.measure, across.target)
     return across.cost - 0.5 * sum(self_bridge(end, eps, **options).cost for end in ends)
