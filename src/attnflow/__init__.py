@@ -43,9 +43,15 @@ if TYPE_CHECKING:
     from attnflow.flow.schedules import resampled as resampled
     from attnflow.flow.solve import solve as solve
     from attnflow.measures import Affine as Affine
+    from attnflow.measures import Circle as Circle
     from attnflow.measures import Gaussian as Gaussian
     from attnflow.measures import GaussianMixture as GaussianMixture
+    from attnflow.measures import Grid as Grid
+    from attnflow.measures import Icosphere as Icosphere
+    from attnflow.measures import Interval as Interval
+    from attnflow.measures import Order as Order
     from attnflow.measures import Particles as Particles
+    from attnflow.measures import Zonal as Zonal
     from attnflow.measures import matrices as matrices
     from attnflow.measures import quadrature as quadrature
     from attnflow.measures import samplers as samplers
@@ -89,7 +95,10 @@ if TYPE_CHECKING:
 _MODULES = {"matrices": "measures.matrices", "plot": "plot", "samplers": "measures.samplers", "theory": "theory"}
 _NAMES = {
     "spaces": ("Euclidean", "Sphere"),
-    "measures": ("Affine", "Gaussian", "GaussianMixture", "Particles", "quadrature"),
+    "measures": (
+        *("Affine", "Circle", "Gaussian", "GaussianMixture", "Grid", "Icosphere", "Interval", "Order", "Particles", "Zonal"),
+        "quadrature",
+    ),
     "sums": ("ALiBi", "Causal", "Dense", "Explicit", "Logit", "Spectral", "Streamed", "Window", "dot_product", "squared_distance"),
     "transport.bridge": ("bridge", "self_bridge"),
     "transport.distances": ("bures", "wasserstein2"),

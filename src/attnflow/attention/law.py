@@ -13,7 +13,8 @@ from attnflow._linalg import is_psd
 from attnflow.attention.field import Field
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.attention.normalisations.softmax import Softmax
-from attnflow.measures import Affine, FlowingMeasure, Gaussian, Particles
+from attnflow.attention.on_grid import check_grid, lattice_of
+from attnflow.measures import Affine, FlowingMeasure, Gaussian, Grid, Particles
 from attnflow.sums import ALiBi, Atoms, Causal, Engine, Explicit, Logit, Mask, Window
 
 
@@ -76,11 +77,13 @@ class Attention(Law):
         return law.normalize.weights(law.logit, x, atoms, atoms.order if order is None else order)
 
     def _atoms(self, mu: FlowingMeasure) -> Atoms:
-        """The tokens as keys; under a mask with their order."""
-        if not isinstance(mu, Particles):
-            raise TypeError(f"attention acts on Particles and Gaussian, got {type(mu).__name__}")
+        """The tokens or cells as keys; under a mask with their order."""
+        if not isinstance(mu, Particles | Grid):
+            raise TypeError(f"attention acts on Particles, a Gaussian and a Grid, got {type(mu).__name__}")
+        if isinstance(mu, Grid):
+            check_grid(self, mu)
         if self.mask is None:
-            return Atoms(mu.points, mu.log_weights)
+            return Atoms(*mu.keys, engine=lattice_of(mu))
         if isinstance(self.mask, Explicit):
             if len(self.mask.matrix) != len(mu.points):
                 raise ValueError(f"the mask is for {len(self.mask.matrix)} tokens, got {len(mu.points)}")

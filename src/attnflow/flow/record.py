@@ -11,10 +11,11 @@ from jaxtyping import PyTree
 from attnflow.flow.observe import Observed, series
 from attnflow.flow.path import Path, Status
 from attnflow.flow.store import Store, fingerprint, provenance
-from attnflow.measures import FlowingMeasure, Gaussian, Particles
+from attnflow.measures import Circle, FlowingMeasure, Gaussian, Grid, Icosphere, Interval, Order, Particles, Zonal
 from attnflow.spaces import Euclidean, Sphere
 
 _SPACES = {"Euclidean": Euclidean, "Sphere": Sphere}
+_AXES = {axis.__name__: axis for axis in (Circle, Icosphere, Interval, Order, Zonal)}
 # The figures of a segment that are kept with its frames.
 _FIGURES = ("reached", "left", "stopped", "out_of_steps", "finite", "accepted", "rejected")
 
@@ -111,7 +112,7 @@ def dataset(measure: FlowingMeasure, frames: Frames, ends: list[End], attributes
     for name in ends[0].values if ends else ():
         values = np.stack([np.asarray(end.values[name]) for end in ends])
         variables[f"host.{name}"] = (("end", *(f"{name}.{i}" for i in range(1, values.ndim))), values)
-    about = {"picture": type(measure).__name__, "space": type(measure.space).__name__}
+    about = measure.about
     coords = {"time": np.asarray(frames.ts), "end": np.asarray([end.t for end in ends])}
     return xarray.Dataset(variables, coords=coords, attrs=about | attributes)
 
@@ -180,5 +181,8 @@ def _measure(data: Any) -> FlowingMeasure:
     """The measure of the first frame of a dataset."""
     if data.attrs["picture"] == "Gaussian":
         return Gaussian(data["mean"].values[0], data["cov"].values[0])
+    if data.attrs["picture"] == "Grid":
+        axes = [_AXES[name](**numbers) for name, numbers in json.loads(data.attrs["axes"])]
+        return Grid.uniform(axes).with_state(jnp.asarray(data["mass"].values[0]))
     extra = {name: data[name].values for name in ("weights", "order") if name in data}
     return Particles(data["points"].values[0], space=_SPACES[data.attrs["space"]](), **extra)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from attnflow.flow.stepping import Carried, Settled
-from attnflow.measures import FlowingMeasure
+from attnflow.measures import FlowingMeasure, Noise
 from attnflow.sums import Engine
 
 
@@ -25,13 +25,18 @@ class Problem(eqx.Module):
     sums: Engine | None
     observe: dict[str, Callable]
     until: Callable | None
+    noise: Noise | None
     room: Array | None
     keep_states: bool = eqx.field(static=True)
 
-    def rate(self, t: Array, state: PyTree, args: Any = None) -> PyTree:
-        """d(state)/dt. A stage of a step may lie a little off the space: the velocity is that at the point it belongs to."""
+    def velocity(self, mu: Any, t: Array) -> Callable:
+        """The velocity of a measure at time t."""
+        return self.field.at(mu, t, self.sums)
+
+    def rate(self, t: Array, state: PyTree) -> PyTree:
+        """d(state)/dt along the velocity, without noise."""
         mu = self.measure.with_state(self.measure.settle(state))
-        return mu.rate(self.field.at(mu, t, self.sums))
+        return mu.rate(self.velocity(mu, t))
 
     def frame(self, state: PyTree) -> tuple[PyTree, dict[str, Array]]:
         """What is saved of a state: itself, brought back to its space, if positions are kept, and the observables."""
@@ -60,8 +65,8 @@ class Problem(eqx.Module):
         return diffrax.Event(conditions) if conditions else None
 
     @property
-    def term(self) -> diffrax.ODETerm:
-        return diffrax.ODETerm(self.rate)  # pyright: ignore[reportArgumentType]
+    def term(self) -> diffrax.AbstractTerm:
+        return self.measure.motion(self.velocity, self.noise)
 
 
 class Carry(NamedTuple):

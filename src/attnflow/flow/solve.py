@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnflow._arrays import known, positive
+from attnflow.flow.noise import default_step, noise_of
 from attnflow.flow.observe import split
 from attnflow.flow.path import Path, Status
 from attnflow.flow.plan import at_state, outgrown, planned, with_sums
@@ -22,10 +23,10 @@ from attnflow.flow.progress import tracker
 from attnflow.flow.record import End, Frames, Record, figures_of, load_path, path_of
 from attnflow.flow.report import engine, worst
 from attnflow.flow.segment import Carry, Problem, frame, relative_speed, segment, start
-from attnflow.flow.stepping import Settled, controller
+from attnflow.flow.stepping import Carried, Settled, controller
 from attnflow.flow.store import Store, fingerprint, provenance
 from attnflow.flow.times import Block, Times, blocks, times
-from attnflow.measures import FlowingMeasure, Measure
+from attnflow.measures import FlowingMeasure, Grid, Measure
 from attnflow.sums import Engine
 
 # The step budget while tracing: reverse-mode memory grows like its square root.
@@ -42,6 +43,8 @@ def solve(
     atol: Any = None,
     solver: diffrax.AbstractSolver | None = None,
     step: Any = None,
+    noise: Any = None,
+    key: Any = None,
     max_steps: int = 100_000,
     until: Callable | None = None,
     observe: dict[str, Any] | None = None,
@@ -55,11 +58,14 @@ def solve(
     **Arguments:**
 
     - `field`: a law, a composition of fields, or any `equinox.Module` with `at(mu, t, sums) -> velocity`.
-    - `mu`: `Particles` on any space, or a `Gaussian`.
+    - `mu`: `Particles` on any space, a `Gaussian`, or a `Grid`.
     - `save_at`: the number of frames, equally spaced from t0 to t1, or the increasing times themselves. t1 is always the last frame.
     - `rtol`, `atol`: tolerances of the adaptive step, for the worst token. By default 1e-7 and 1e-9 in float64, 1e-4 and 1e-6 in float32.
     - `solver`: any diffrax ODE solver; by default Tsit5. On the sphere each step is retracted.
-    - `step`: a fixed step size instead of the tolerances.
+    - `step`: a fixed step size instead of the tolerances. A `Grid` has a scheme of its own, whose steps follow from how fast mass leaves its
+      cells: it takes no solver and no tolerances.
+    - `noise`: sigma of a Brownian motion of every token: `d_t mu + div(mu Gamma_mu) = 1/2 sigma^2 Laplace mu` (McKean and Vlasov). Tokens
+      are moved by Heun's method with fixed steps, by default a thousandth of the span, and need a `key`; a law needs none.
     - `max_steps`: the budget of steps of one segment; `path.stats` says how many segments there were. Inside `jit` and `grad` there is one,
       of at most 4096 steps.
     - `until`: stop early when `until(mu, rate, t)` holds after a step, such as `af.Steady()` or `af.Consensus()`.
@@ -75,14 +81,16 @@ def solve(
     measure.
     """
     if not isinstance(mu, FlowingMeasure):
-        raise TypeError(f"solve moves Particles or a Gaussian, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
+        raise TypeError(f"solve moves Particles, a Gaussian or a Grid, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
     if not hasattr(field, "at"):
         raise TypeError(f"field must have a method at(mu, t, sums), got {type(field).__name__}; laws and fields have one")
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
     span = times(t0, t1, save_at, mu.dtype)
     compiled, on_host = split(observe)
-    problem = _problem(field, mu, span, rtol, atol, solver, step, sums, compiled, until, keep_states)
+    shaken = noise_of(noise, key, mu)
+    step = default_step(mu, step, shaken, span)
+    problem = _problem(field, mu, span, rtol, atol, solver, step, sums, compiled, until, keep_states, shaken)
     if known(problem, span):
         problem = planned(problem, mu.state, span.t0, sums)
     carry, rate = start(problem, span.t0)
@@ -116,7 +124,10 @@ def solve(
     return path_of(frames, record.on_host(), carry.state, carry.t, status, stats, mu)
 
 
-def _problem(field, mu, span: Times, rtol, atol, solver, step, sums, observe, until, keep_states) -> Problem:
+def _problem(field, mu, span: Times, rtol, atol, solver, step, sums, observe, until, keep_states, noise) -> Problem:
+    given = {name: value for name, value in {"rtol": rtol, "atol": atol, "solver": solver}.items() if value is not None}
+    if isinstance(mu, Grid) and given:
+        raise ValueError(f"a Grid is stepped by its own scheme, got {', '.join(given)}; leave it out, or give step=")
     double = mu.dtype == jnp.float64
     rtol = positive("rtol", (1e-7 if double else 1e-4) if rtol is None else rtol).astype(mu.dtype)
     atol = positive("atol", (1e-9 if double else 1e-6) if atol is None else atol).astype(mu.dtype)
@@ -124,9 +135,10 @@ def _problem(field, mu, span: Times, rtol, atol, solver, step, sums, observe, un
     smallest = 16 * jnp.finfo(mu.dtype).eps * jnp.maximum(jnp.abs(span.t0), jnp.abs(span.t1))
     jumps = getattr(field, "jumps", None)
     jumps = None if jumps is None else jumps.astype(mu.dtype)
-    settled = Settled(mu.default_solver() if solver is None else solver, mu.settle)
-    steps = controller(rtol, atol, step, smallest, mu.error_norm, jumps)
-    return Problem(field, mu, settled, steps, sums, observe, until, None, keep_states)
+    own = mu.own_steps((span.t1 - span.t0) / 32, smallest)
+    settled = Settled(mu.default_solver(noise) if solver is None else solver, mu.settle)
+    steps = controller(rtol, atol, step, smallest, mu.error_norm, jumps) if own is None or step is not None else Carried(own, jumps)
+    return Problem(field, mu, settled, steps, sums, observe, until, noise, None, keep_states)
 
 
 def _store(out: Any, problem: Problem, span: Times, max_steps: int) -> Store:
@@ -143,6 +155,7 @@ def _store(out: Any, problem: Problem, span: Times, max_steps: int) -> Store:
         controller=problem.controller.controller,
         sums=used,
         until=problem.until,
+        noise=problem.noise,
         observe=sorted(problem.observe),
         max_steps=max_steps,
     )

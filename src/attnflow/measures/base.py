@@ -8,7 +8,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from attnflow.measures.affine import Affine
 from attnflow.spaces import Space
@@ -33,6 +33,13 @@ class Measure(eqx.Module):
     @abc.abstractmethod
     def dim(self) -> int:
         """The dimension d of the ambient space."""
+
+
+class Noise(eqx.Module):
+    """Brownian motion `sigma dB` of every token, or `1/2 sigma^2 Laplace` of the law."""
+
+    sigma: Float[Array, ""]
+    key: PRNGKeyArray | None
 
 
 class FlowingMeasure(Measure):
@@ -79,9 +86,29 @@ class FlowingMeasure(Measure):
         """The precision of the state."""
         return jax.tree.leaves(self.state)[0].dtype
 
-    def default_solver(self) -> diffrax.AbstractSolver:
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a file says of the measure beside its arrays."""
+        return {"picture": type(self).__name__, "space": type(self.space).__name__}
+
+    def motion(self, velocity: Callable, noise: Noise | None = None) -> diffrax.AbstractTerm:
+        """The differential equation of the state, for a velocity `velocity(mu, t)` and noise: its diffrax terms."""
+        if noise is not None:
+            raise ValueError(f"a {type(self).__name__} takes no noise")
+        return diffrax.ODETerm(lambda t, state, args: self._rate(velocity, t, state))  # pyright: ignore[reportArgumentType]
+
+    def _rate(self, velocity: Callable, t: Any, state: PyTree) -> PyTree:
+        """A stage of a step may lie a little off the space: the velocity is that at the point it belongs to."""
+        mu = self.with_state(self.settle(state))
+        return mu.rate(velocity(mu, t))
+
+    def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver:
         """The stepper used when `solve` is not given one."""
         return diffrax.Tsit5()
+
+    def own_steps(self, longest: Any, smallest: Any) -> diffrax.AbstractStepSizeController | None:
+        """The controller of a picture whose steps follow from a bound of its own; `None` if they follow from tolerances."""
+        return None
 
 
 def affine_only(map: Any, picture: str) -> Affine:

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from attnflow._arrays import floats
 from attnflow._linalg import covariance, psd_sqrt
-from attnflow.measures.base import FlowingMeasure, Measure, Velocity, affine_only
+from attnflow.measures.base import FlowingMeasure, Measure, Noise, Velocity, affine_only
 from attnflow.measures.particles import Particles
 from attnflow.spaces import Euclidean
 
@@ -77,6 +78,18 @@ class Gaussian(FlowingMeasure):
     def settle(self, state: tuple[Float[Array, " d"], Float[Array, "d d"]]) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         mean, cov = state
         return mean, (cov + cov.T) / 2
+
+    def motion(self, velocity: Callable, noise: Noise | None = None) -> diffrax.AbstractTerm:
+        """With noise the covariance gains `sigma^2 I` in unit time."""
+        if noise is None:
+            return super().motion(velocity)
+        gain = noise.sigma.astype(self.dtype) ** 2 * jnp.eye(self.dim, dtype=self.dtype)
+
+        def rate(t: Any, state: Any, args: Any) -> Any:
+            mean, cov = self._rate(velocity, t, state)
+            return mean, cov + gain
+
+        return diffrax.ODETerm(rate)  # pyright: ignore[reportArgumentType]
 
     @staticmethod
     def error_norm(scaled_error: tuple[Float[Array, " d"], Float[Array, "d d"]]) -> Float[Array, ""]:

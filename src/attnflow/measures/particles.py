@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import diffrax
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import floats, known
-from attnflow.measures.base import FlowingMeasure, Velocity
+from attnflow.measures.base import FlowingMeasure, Noise, Velocity
 from attnflow.spaces import Euclidean, Space
 
 
@@ -86,8 +88,21 @@ class Particles(FlowingMeasure):
         """A map at the tokens; one that depends on the order of its queries is told theirs."""
         return map(self.points, self.sequence) if getattr(map, "needs_order", False) else map(self.points)
 
+    @property
+    def keys(self) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """The tokens and their log-weights, for an integral over them."""
+        return self.points, self.log_weights
+
     def settle(self, state: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return self.space.nearest(state)
+
+    def motion(self, velocity: Callable, noise: Noise | None = None) -> diffrax.AbstractTerm:
+        """With noise `dx = velocity dt + sigma P_x o dB`, in the sense of Stratonovich: on the sphere this is Brownian motion there."""
+        drift = super().motion(velocity)
+        return drift if noise is None else diffrax.MultiTerm(drift, Shaken(self, noise))
+
+    def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver:
+        return diffrax.Tsit5() if noise is None else diffrax.Heun()
 
     @staticmethod
     def error_norm(scaled_error: Float[Array, "n d"]) -> Float[Array, ""]:
@@ -102,6 +117,27 @@ class Particles(FlowingMeasure):
         if self.order is not None:
             variables["order"] = (("token",), self.order)
         return variables
+
+
+class Shaken(diffrax.AbstractTerm):
+    """`sigma P_x o dB`. The increment over a step is drawn from the key and the time the step begins: a run that goes on after a break, on
+    the same steps, draws the same."""
+
+    measure: Particles
+    noise: Noise
+
+    def vf(self, t, y, args):
+        return self.measure.settle(y)
+
+    def contr(self, t0, t1, **kwargs):
+        points, key = self.measure.points, self.noise.key
+        assert key is not None
+        for bits in jax.lax.bitcast_convert_type(jnp.asarray(t0, points.dtype), jnp.uint32).reshape(-1):
+            key = jax.random.fold_in(key, bits)
+        return jnp.sqrt(t1 - t0) * jax.random.normal(key, points.shape, points.dtype)
+
+    def prod(self, vf, control):
+        return self.noise.sigma.astype(control.dtype) * self.measure.space.project(vf, control)
 
 
 def _weights(weights: Any, points: Array) -> Array:

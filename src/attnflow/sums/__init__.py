@@ -14,6 +14,7 @@ from attnflow.sums.kernel import nearest_average as nearest_average
 from attnflow.sums.kernel import pointwise_average as pointwise_average
 from attnflow.sums.kernel import top_keys as top_keys
 from attnflow.sums.kernel import visible_logits as visible_logits
+from attnflow.sums.lattice import Lattice as Lattice
 from attnflow.sums.logit import Logit as Logit
 from attnflow.sums.logit import dot_product as dot_product
 from attnflow.sums.logit import squared_distance as squared_distance

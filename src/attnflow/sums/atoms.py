@@ -9,12 +9,16 @@ from attnflow.sums.mask import Mask, Sight
 
 
 class Atoms(NamedTuple):
-    """The keys of a sum: `points [n, d]` with `log_weights [n]`, minus infinity for no mass; with a mask, their `order [n]` too."""
+    """The keys of a sum: `points [n, d]` with `log_weights [n]`, minus infinity for no mass; with a mask, their `order [n]` too.
+
+    `engine` is one made for these keys, such as that of a lattice; it is used when the user does not choose.
+    """
 
     points: Float[Array, "n d"]
     log_weights: Float[Array, " n"]
     order: Float[Array, " n"] | None = None
     mask: Mask | None = None
+    engine: Any = None
 
     def sight(self, order: Float[Array, " m"] | None) -> Sight | None:
         """What queries of this order see of the keys; `None` without a mask."""

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._special import scaled_bessel
 from attnflow.sums.mask import Sight
-from attnflow.sums.spectral import scaled_bessel
 
 # Tokens a chunk: its modes, a few hundred kilobytes, stay in the cache.
 CHUNK = 512

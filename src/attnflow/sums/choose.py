@@ -42,6 +42,8 @@ def check_engine(sums: Any) -> None:
 def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:
     """The engine expected to be the fastest: by size, dimension, mask, precision, and for spectral sums by the modes they would take."""
     m, n = len(x), len(atoms.points)
+    if atoms.engine is not None and sight is None and m == n and not (known(logit) and m * n >= SPECTRAL_PAIRS and _mixes(logit)):
+        return atoms.engine
     tiles = choose(m, n)
     if m * n < SPECTRAL_PAIRS or logit.dim > 3 or not known(logit, x, atoms) or not installed():
         return tiles
@@ -51,6 +53,12 @@ def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight |
     if plan is None or spectral_seconds(plan, m, n) > PAIR_SECONDS[x.dtype.name] * m * n:
         return tiles
     return plan
+
+
+def _mixes(logit: Logit) -> bool:
+    """Whether a logit mixes the axes, so that a lattice is no help."""
+    A = np.asarray(logit.A)
+    return bool(np.abs(A - np.diag(np.diagonal(A))).max() > 0) if len(A) == 2 else False
 
 
 def spectral_seconds(plan: Transform, queries: int, keys: int) -> float:

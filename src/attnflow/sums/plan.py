@@ -13,12 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import known
+from attnflow._special import scaled_bessel
 from attnflow.sums.atoms import Atoms, rows
 from attnflow.sums.base import Engine
 from attnflow.sums.engine import Dense, Streamed
 from attnflow.sums.logit import Logit
 from attnflow.sums.mask import Causal, Sight
-from attnflow.sums.spectral import Transform, balanced, box, certificate, reach_of, scaled_bessel
+from attnflow.sums.spectral import LEAST_ROWS, Transform, balanced, box, certificate, lowest_rows, reach_of, share_of
 
 # The largest grid of modes in 1, 2, 3 dimensions; FINUFFT doubles each side, at 16 bytes a mode.
 MOST_MODES = {1: 2**22, 2: 2**22, 3: 2**21}
@@ -105,7 +106,10 @@ def planned(
         return _masked(tolerance, circle, extent, sight, floor, logit, x, atoms)
     why = ""
     for tilted in (False,) if circle else (False, True):
-        plan, why = _attempt(Transform(tolerance, (), max(tolerance / 30, floor), circle, tilted), floor, extent, logit, x, atoms)
+        plan = Transform(tolerance, (), max(tolerance / 30, floor), circle, tilted)
+        # A guess of the least share saves a round or two; the sample decides.
+        plan = dataclasses.replace(plan, delta=max(plan.delta * min(1.0, float(_rim_share(plan, logit, x, atoms))), floor))
+        plan, why = _attempt(plan, floor, extent, logit, x, atoms)
         if plan is not None:
             return plan, ""
     return None, why
@@ -195,6 +199,14 @@ def _try(plan: Transform, logit: Logit, x: Array, atoms: Atoms, sight: Sight | N
     q, k, b, _, _ = rows(plan, logit, x, atoms)
     error, share, _ = certificate(plan, q, k, b, sight)
     return float(error), np.asarray(share)
+
+
+@eqx.filter_jit
+def _rim_share(plan: Transform, logit: Logit, x: Array, atoms: Atoms) -> Array:
+    """The least share among queries at the rim of the cloud."""
+    q, k, b, _, _ = rows(plan, logit, x, atoms)
+    rim = lowest_rows(-jnp.sum((q - jnp.mean(q, axis=0)[None]) ** 2, axis=1), LEAST_ROWS)
+    return jnp.min(share_of(plan, q, k, b, rim))
 
 
 @jax.jit

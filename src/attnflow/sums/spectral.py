@@ -22,6 +22,7 @@ import jax.scipy.linalg
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from attnflow._special import scaled_bessel
 from attnflow.sums import reductions
 from attnflow.sums.base import Engine
 from attnflow.sums.engine import Streamed
@@ -143,13 +144,34 @@ def certificate(plan: Transform, q: Array, k: Array, b: Array, sight: Sight | No
         log_sum, mean = causal_circle(plan, q, k, b, sight, True)
         share, fill = causal_share(log_sum, q, k, b), jnp.zeros((), q.dtype)
     assert mean is not None
-    least = jax.lax.top_k(-share, min(len(q), plan.exact + LEAST_ROWS))[1][min(len(q) - 1, plan.exact) :]
+    if plan.exact:
+        least = jax.lax.top_k(-share, min(len(q), plan.exact + LEAST_ROWS))[1][min(len(q) - 1, plan.exact) :]
+    else:
+        least = lowest_rows(share, LEAST_ROWS)
     rows = jnp.concatenate([least, jax.random.randint(jax.random.key(0), (RANDOM_ROWS,), 0, len(q))])
     seen = None if sight is None else Sight(sight.mask, sight.s[rows], sight.tau)
     log_rows, mean_rows = Streamed().settled().softmax(q[rows], k, b, seen)
     size = jnp.maximum(jnp.max(jnp.abs(k)), jnp.finfo(k.dtype).tiny)
     error = jnp.maximum(jnp.max(jnp.abs(log_sum[rows] - log_rows)), jnp.max(jnp.abs(mean[rows] - mean_rows)) / size)
     return jnp.where(jnp.isfinite(error), error, jnp.inf), share, fill
+
+
+def lowest_rows(values: Float[Array, " n"], count: int) -> Array:
+    """The row of the least value in each of `count` parts of the rows: the least of all is among them, and sorting takes longer."""
+    count = min(count, len(values))
+    parts = jnp.pad(values, (0, -len(values) % count), constant_values=jnp.inf).reshape(-1, count)
+    return jnp.argmin(parts, axis=0) * count + jnp.arange(count)
+
+
+def share_of(plan: Transform, q: Array, k: Array, b: Array, rows: Array) -> Array:
+    """The shares of a few queries, from their exact sums."""
+    if plan.circle:
+        strength, offset = b, jnp.mean(jnp.linalg.norm(q, axis=1)) * jnp.mean(jnp.linalg.norm(k, axis=1))
+    else:
+        queries, keys, tilt, _ = balanced(q, k, plan.tilted)
+        strength, offset = b + 0.5 * jnp.sum(keys**2, axis=1) + tilt, 0.5 * jnp.sum(queries[rows] ** 2, axis=1)
+    log_sum, _ = Streamed().settled().softmax(q[rows], k, b, with_mean=False)
+    return jnp.exp(log_sum - offset - jax.nn.logsumexp(strength))
 
 
 def _evaluate(plan: Transform, series: Series, weights: Array, count: int) -> Float[Array, "count m"]:
@@ -212,13 +234,6 @@ def _circle(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, Any]
         return radius * jnp.stack([cos * shift[0] - sin * shift[1], sin * shift[0] + cos * shift[1]], axis=1)
 
     return series, to_mean
-
-
-def scaled_bessel(r: Any, count: int) -> Float[Array, " count"]:
-    """`e^{-r} I_m(r)` for m = 0, ..., count - 1: the Fourier coefficients of `e^{r (cos a - 1)}`, by a sum over equal angles, which is
-    exact up to the coefficients beyond its number."""
-    angles = jnp.asarray(2 * np.pi * np.arange(4 * count) / (4 * count), jnp.asarray(r).dtype)
-    return jnp.real(jnp.fft.rfft(jnp.exp(r * (jnp.cos(angles) - 1))))[:count] / (4 * count)
 
 
 def balanced(q: Array, k: Array, tilted: bool) -> tuple[Array, Array, Array, Array]:

@@ -21,13 +21,13 @@ class Clouds(NamedTuple):
 
 def rows_of(A: Float[Array, "d d"], clouds: Clouds, g: Float[Array, " n"], sums: Engine | None) -> Float[Array, " m"]:
     """`log integral e^{<y, A x> + g(y)} dnu(y)` at every query x."""
-    keys = Atoms(clouds.keys.points, clouds.keys.log_weights + g)
+    keys = clouds.keys._replace(log_weights=clouds.keys.log_weights + g)
     return log_integral(Logit(A), clouds.queries.points, keys, sums)
 
 
 def columns_of(A: Float[Array, "d d"], clouds: Clouds, f: Float[Array, " m"], sums: Engine | None) -> Float[Array, " n"]:
     """`log integral e^{<y, A x> + f(x)} dmu(x)` at every key y."""
-    queries = Atoms(clouds.queries.points, clouds.queries.log_weights + f)
+    queries = clouds.queries._replace(log_weights=clouds.queries.log_weights + f)
     return log_integral(Logit(A.T), clouds.keys.points, queries, sums)
 
 

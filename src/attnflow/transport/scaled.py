@@ -38,7 +38,7 @@ def cut(logit: Logit, atoms: Atoms, count: int, sums: Engine | None = None) -> "
 
 def _centred(atoms: Atoms) -> tuple[Array, Atoms]:
     centre = jnp.mean(atoms.points, axis=0)
-    return centre, Atoms(atoms.points - centre[None], atoms.log_weights)
+    return centre, atoms._replace(points=atoms.points - centre[None])
 
 
 class Scaled(eqx.Module):
@@ -94,4 +94,4 @@ class Scaled(eqx.Module):
         return -log_integral(Logit(self.A), u, self._atoms(self.scaling.before), self.sums)
 
     def _atoms(self, potential: Float[Array, " n"]) -> Atoms:
-        return Atoms(self.clouds.keys.points, self.clouds.keys.log_weights + potential)
+        return self.clouds.keys._replace(log_weights=self.clouds.keys.log_weights + potential)

@@ -69,10 +69,10 @@ def scale(
 def planned(logit: Logit, clouds: Clouds, sums: Engine | None = None) -> Engine | None:
     """The engine for the sums of a scaling, made for the kernel that it begins with."""
     keys, queries, symmetric = clouds.keys, clouds.queries, logit.psd and clouds.others is None
-    weighted = Atoms(keys.points, keys.log_weights + first_potential(logit.psd, logit.A, keys))
+    weighted = keys._replace(log_weights=keys.log_weights + first_potential(logit.psd, logit.A, keys))
     plans = [fitted(Logit(logit.A), queries.points, weighted, sums)]
     if not symmetric:
-        back = Atoms(queries.points, queries.log_weights + first_potential(logit.psd, logit.A, queries))
+        back = queries._replace(log_weights=queries.log_weights + first_potential(logit.psd, logit.A, queries))
         plans.append(fitted(Logit(logit.A.T), keys.points, back, sums))
     return merged(plans)
 

@@ -1,0 +1,35 @@
+"""What `solve` makes of `noise`, `key` and `step`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from attnflow._arrays import positive
+from attnflow.flow.times import Times
+from attnflow.measures import FlowingMeasure, Noise, Particles
+
+# Steps of a noisy run of tokens over its span, if the user does not say.
+_STEPS = 1000
+
+
+def noise_of(sigma: Any, key: Any, mu: FlowingMeasure) -> Noise | None:
+    """The noise, `None` for none."""
+    if sigma is None:
+        if key is not None:
+            raise ValueError("key is for noise, got a key and no noise=sigma")
+        return None
+    if isinstance(mu, Particles) and key is None:
+        raise ValueError("noise on tokens is drawn from a key, got none; pass key=jax.random.key(seed)")
+    if key is not None and not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        raise TypeError(f"key must be a key such as jax.random.key(0), got {key!r}")
+    return Noise(positive("noise", sigma).astype(mu.dtype), key if isinstance(mu, Particles) else None)
+
+
+def default_step(mu: FlowingMeasure, step: Any, noise: Noise | None, span: Times) -> Any:
+    """The step of a run: the given one; for tokens with noise a fixed one."""
+    if step is not None or noise is None or not isinstance(mu, Particles):
+        return step
+    width: Array = (span.t1 - span.t0) / _STEPS
+    return width

@@ -1,0 +1,77 @@
+"""From points to cells, and around the bands of a zonal grid."""
+
+import functools
+import itertools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attnflow._arrays import known
+from attnflow.measures.axes import Circle, Icosphere, Interval, Order, Zonal
+from attnflow.measures.mesh import Mesh
+
+
+def deposited(
+    mesh: Mesh, points: Float[Array, "m d"], weights: Float[Array, " m"], order: Float[Array, " m"] | None
+) -> Float[Array, "..."]:
+    """The masses of cells that take the weights of points: shared between the two nearest cells along each axis, in proportion (cloud in
+    cell), which keeps the mean. An order goes to its own cell; on an icosphere a point goes to the nearest one."""
+    if isinstance(mesh.axes[0], Icosphere):
+        return jnp.zeros(mesh.shape, weights.dtype).at[_nearest(mesh, points)].add(weights)
+    shares = []
+    columns = iter(points.T)
+    for axis in mesh.axes:
+        if isinstance(axis, Order):
+            assert order is not None
+            cell = jnp.clip(jnp.floor(order * axis.cells).astype(int), 0, axis.cells - 1)
+            shares.append([(cell, jnp.ones_like(order))])
+            continue
+        shares.append(_pair(axis, *columns) if isinstance(axis, Circle | Zonal) else _pair(axis, next(columns)))
+    mass = jnp.zeros(mesh.shape, weights.dtype)
+    for corner in itertools.product(*shares):
+        mass = mass.at[tuple(cell for cell, _ in corner)].add(weights * math.prod(part for _, part in corner))  # pyright: ignore
+    return mass
+
+
+def _pair(axis: Interval | Circle | Zonal, *x: Float[Array, " m"]) -> list[tuple[Array, Array]]:
+    """The two cells next to each coordinate, and their parts."""
+    if isinstance(axis, Interval):
+        if known(x[0]):
+            low, high = float(jnp.min(x[0])), float(jnp.max(x[0]))
+            if low < axis.low or high > axis.high:
+                raise ValueError(f"points must lie in [{axis.low}, {axis.high}], got {low:.6g} to {high:.6g}; widen the Interval")
+        at = (x[0] - axis.low) / axis.width - 0.5
+    elif isinstance(axis, Circle):
+        at = jnp.arctan2(x[1], x[0]) / axis.width - 0.5
+    else:
+        at = jnp.arctan2(jnp.sqrt(sum(c**2 for c in x[1:])), x[0]) / axis.width - 0.5
+    below = jnp.floor(at)
+    part, cell = at - below, below.astype(int)
+    if isinstance(axis, Circle):
+        return [(cell % axis.cells, 1 - part), ((cell + 1) % axis.cells, part)]
+    return [(jnp.clip(cell, 0, axis.cells - 1), 1 - part), (jnp.clip(cell + 1, 0, axis.cells - 1), part)]
+
+
+def _nearest(mesh: Mesh, points: Float[Array, "m 3"]) -> Array:
+    """The cell that each point lies in, on the host."""
+    from scipy.spatial import cKDTree
+
+    if not known(points):
+        raise ValueError("points find their cells on an Icosphere outside jit and grad only")
+    return jnp.asarray(cKDTree(np.asarray(mesh.points)).query(np.asarray(points))[1])
+
+
+@functools.lru_cache
+def rule_around(dim: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and weights of a Gauss rule for averages over S^{dim-2} of functions of one coordinate: the weight is
+    `(1 - s^2)^{(dim-4)/2}`, Chebyshev's for dim = 3, Gegenbauer's beyond."""
+    if dim == 3:
+        angle = (np.arange(nodes) + 0.5) * np.pi / nodes
+        return np.cos(angle), np.full(nodes, 1 / nodes)
+    # Golub and Welsch: the rule is the spectrum of the matrix of the recurrence of Gegenbauer polynomials with parameter a.
+    a, k = (dim - 3) / 2, np.arange(1, nodes)
+    beside = np.sqrt(k * (k + 2 * a - 1) / (4 * (k + a) * (k + a - 1)))
+    values, vectors = np.linalg.eigh(np.diag(beside, 1) + np.diag(beside, -1))
+    return values, vectors[0] ** 2

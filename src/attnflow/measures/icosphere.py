@@ -1,0 +1,111 @@
+"""The sphere S^2 in nearly equal cells: Voronoi cells around the points of a subdivided icosahedron, made centroidal by Lloyd's method."""
+
+import itertools
+
+import numpy as np
+
+# Rounds of Lloyd's method: enough that the middle of a cell and of each face are where a second-order scheme wants them.
+_ROUNDS = 20
+
+
+def icosphere(frequency: int) -> tuple[np.ndarray, ...]:
+    """Points, areas of cells, the cells along the line across each face, lengths of faces, gaps, and tangents: see `Mesh`."""
+    points = _subdivided(frequency)
+    triangles = _triangles(points)
+    for _ in range(_ROUNDS):
+        points = _centroids(points, triangles)
+    triangles = _triangles(points)
+    centres = _circumcentres(points, triangles)
+    left, right, first, second = _edges(triangles)
+    lengths = _angle(centres[first], centres[second])
+    tangents = np.stack([_towards(points[left], points[right]), -_towards(points[right], points[left])], axis=1)
+    areas = np.zeros(len(points))
+    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        # Of each triangle, the part that is closer to its corner a than to b and c: two triangles with the circumcentre.
+        i, middle = triangles[:, a], centres
+        for other in (b, c):
+            half = _unit(points[i] + points[triangles[:, other]])
+            np.add.at(areas, i, np.abs(_area(points[i], half, middle)))
+    lines = np.stack([_opposite(points, left, right), left, right, _opposite(points, right, left)], axis=1)
+    return points, areas, lines, lengths, _angle(points[left], points[right]), tangents
+
+
+def _subdivided(frequency: int) -> np.ndarray:
+    """The corners of the icosahedron and the points of a triangular lattice on its faces, on the sphere."""
+    golden = (1 + 5**0.5) / 2
+    signs = np.array(list(itertools.product([-1.0, 1.0], [-golden, golden])))
+    corners = np.concatenate([np.roll(np.insert(signs, 0, 0.0, axis=1), shift, axis=1) for shift in range(3)])
+    corners = _unit(corners)
+    faces = _triangles(corners)
+    i, j = (index.ravel() for index in np.meshgrid(*2 * [np.arange(frequency + 1)], indexing="ij"))
+    shares = np.stack([i, j, frequency - i - j], axis=1)[i + j <= frequency] / frequency
+    points = _unit(np.einsum("sk,fkd->fsd", shares, corners[faces]).reshape(-1, 3))
+    # Lattice points on an edge or a corner belong to several faces.
+    _, index = np.unique(points.round(9) + 0.0, axis=0, return_index=True)
+    return points[np.sort(index)]
+
+
+def _triangles(points: np.ndarray) -> np.ndarray:
+    """The Delaunay triangles of points on the sphere."""
+    from scipy.spatial import ConvexHull
+
+    return ConvexHull(points).simplices
+
+
+def _circumcentres(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
+    a, b, c = (points[triangles[:, i]] for i in range(3))
+    normal = np.cross(b - a, c - a)
+    return _unit(normal * np.sign(np.sum(normal * a, axis=1, keepdims=True)))
+
+
+def _centroids(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
+    """The centroids of the Voronoi cells, each cut into flat triangles."""
+    centres, total = _circumcentres(points, triangles), np.zeros_like(points)
+    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        i = triangles[:, a]
+        for other in (b, c):
+            half = _unit(points[i] + points[triangles[:, other]])
+            size = np.linalg.norm(np.cross(half - points[i], centres - points[i]), axis=1, keepdims=True)
+            np.add.at(total, i, size * (points[i] + half + centres))
+    return _unit(total)
+
+
+def _edges(triangles: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The pairs of neighbours, and the two triangles of each pair."""
+    pairs = np.sort(np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [2, 0]]]), axis=1)
+    owner = np.tile(np.arange(len(triangles)), 3)
+    rank = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    pairs, owner = pairs[rank], owner[rank]
+    return pairs[::2, 0], pairs[::2, 1], owner[::2], owner[1::2]
+
+
+def _opposite(points: np.ndarray, cell: np.ndarray, neighbour: np.ndarray) -> np.ndarray:
+    """For each pair the neighbour of `cell` that lies most nearly opposite to `neighbour`."""
+    both = np.concatenate([np.stack([cell, neighbour], 1), np.stack([neighbour, cell], 1)])
+    rank = np.argsort(both[:, 0], kind="stable")
+    start, count = np.searchsorted(both[rank, 0], np.arange(len(points))), np.bincount(both[:, 0], minlength=len(points))
+    slots = np.arange(count.max())[None]
+    around = both[rank, 1][np.minimum(start[:, None] + slots, len(both) - 1)]
+    here, there = points[cell], _towards(points[cell], points[neighbour])
+    directions = _towards(here[:, None], points[around[cell]])
+    cosine = np.where(slots < count[cell][:, None], np.sum(directions * there[:, None], axis=-1), np.inf)
+    return around[cell, np.argmin(cosine, axis=1)]
+
+
+def _towards(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The unit tangent at x of the great circle to y."""
+    return _unit(y - np.sum(x * y, axis=-1, keepdims=True) * x)
+
+
+def _angle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return 2 * np.arctan2(np.linalg.norm(x - y, axis=-1), np.linalg.norm(x + y, axis=-1))
+
+
+def _area(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """The area of a spherical triangle, with the sign of its orientation (van Oosterom and Strackee 1983)."""
+    triple = np.sum(a * np.cross(b, c), axis=1)
+    return 2 * np.arctan2(triple, 1 + np.sum(a * b, axis=1) + np.sum(b * c, axis=1) + np.sum(c * a, axis=1))
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)

@@ -1,0 +1,164 @@
+"""Sums over the cells of a grid: what is regular about them makes the sums cheap.
+
+On a box with a logit that does not mix axes the kernel is a product, so that a sum over cells is a sum over one axis after the other:
+matrix products, O(n^(1 + 1/d)), of positive terms. On the circle with a logit that turns with it the sum is a convolution: four FFTs.
+
+On the box the result is exact up to round-off. On the circle round-off is that of the largest sum, so the velocity of a cell with mass m is
+off by about 1e-16 / m: what is moved is right to 1e-16, whatever the velocity where there is nothing to move.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attnflow.sums.base import Engine
+from attnflow.sums.engine import Dense, Streamed
+from attnflow.sums.mask import Sight
+
+# Cells of a tile: within it, kernels that are no narrower than a cell do not overflow.
+TILE = 32
+DENSE_PAIRS = 2**21
+
+
+class Lattice(Engine):
+    """For queries and keys that are both the cells of a grid of this shape; anything else goes through tiles of pairs."""
+
+    shape: tuple[int, ...] = eqx.field(static=True)
+    circle: bool = eqx.field(static=True)
+
+    def softmax(
+        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None, with_mean: bool = True
+    ) -> tuple[Float[Array, " m"], Float[Array, "m d"] | None]:
+        pairs = self._pairs(q, k)
+        if sight is not None or not (len(q) == len(k) == math.prod(self.shape)):
+            return pairs.softmax(q, k, b, sight, with_mean)
+        if self.circle:
+            regular, fast = _turns(q, k), _on_circle
+        elif len(self.shape) == 1:
+            return _on_box(self.shape, q, k, b, with_mean)
+        else:
+            regular, fast = _is_product(self.shape, q), lambda *args: _on_box(self.shape, *args)
+        return jax.lax.cond(regular, lambda: fast(q, k, b, with_mean), lambda: pairs.softmax(q, k, b, None, with_mean))
+
+    def pointwise(self, kernel, q, k, b, w, v, row, sight=None):
+        return self._pairs(q, k).pointwise(kernel, q, k, b, w, v, row, sight)
+
+    def largest(self, q, k, b, sight=None):
+        return self._pairs(q, k).largest(q, k, b, sight)
+
+    def centre(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
+        return jnp.zeros_like(points[0]) if self.circle else jax.lax.stop_gradient(jnp.mean(points, axis=0))
+
+    def _pairs(self, q: Array, k: Array) -> Engine:
+        return Dense() if len(q) * len(k) <= DENSE_PAIRS else Streamed().settled()
+
+
+def _turns(q: Array, k: Array) -> Array:
+    """Whether queries are the keys turned by one angle and scaled by one factor."""
+    slack = 1e3 * jnp.finfo(q.dtype).eps
+    q, k = (jax.lax.stop_gradient(rows) for rows in (q, k))
+    turned = jnp.stack([jnp.sum(q * k, axis=1), q[:, 1] * k[:, 0] - q[:, 0] * k[:, 1]])
+    return jnp.max(jnp.ptp(turned, axis=1)) <= slack * (jnp.max(jnp.abs(turned)) + jnp.finfo(q.dtype).tiny)
+
+
+def _on_circle(q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
+    """`sum_j w_j e^{r cos(t_i - s_j)}` by FFT. For the mean, in the frame of the query, the kernel is multiplied by the cosine and the sine
+    of `t_i - s_j`: its coefficients move by one."""
+    n = len(k)
+    along, across = jnp.mean(jnp.sum(q * k, axis=1)), jnp.mean(q[:, 1] * k[:, 0] - q[:, 0] * k[:, 1])
+    r, turn = jnp.hypot(along, across), jnp.arctan2(across, along)
+    top = jax.lax.stop_gradient(jnp.max(b))
+    weights = jnp.exp(b - top)
+    steps = jnp.asarray(2 * np.pi * np.arange(n) / n, q.dtype)
+    kernel = jnp.exp(r * (jnp.cos(steps + turn) - 1))
+    modes, coefficients = jnp.fft.rfft(weights), jnp.fft.rfft(kernel)
+    # Round-off may bring the sum of a cell with next to nothing around it below zero.
+    least = jnp.finfo(q.dtype).eps * jnp.sum(weights) / n
+    if not with_mean:
+        return jnp.log(jnp.maximum(jnp.fft.irfft(modes * coefficients, n), least)) + top + r, None
+    full = jnp.fft.irfft(jnp.stack([modes * c for c in (coefficients, *_shifted(coefficients, n))]), n)
+    total = jnp.maximum(full[0], least)
+    cos, sin = full[1] / total, full[2] / total
+    # A mean of points of the circle lies within it.
+    size = jnp.maximum(jnp.hypot(cos, sin), 1)
+    cos, sin = cos / size, sin / size
+    mean = jnp.stack([k[:, 0] * cos + k[:, 1] * sin, k[:, 1] * cos - k[:, 0] * sin], axis=1)
+    return jnp.log(total) + top + r, mean
+
+
+def _shifted(coefficients: Array, n: int) -> tuple[Array, Array]:
+    """The transforms of kernel times cosine and kernel times sine of the step."""
+    count = n // 2 + 1
+    # c_{m-1} and c_{m+1}: the transform of a real function is conjugate in -m.
+    low = jnp.concatenate([jnp.conj(coefficients[1:2]), coefficients[:-1]])
+    last = coefficients[count - 2] if n % 2 == 0 else coefficients[count - 1]
+    high = jnp.concatenate([coefficients[1:], jnp.conj(last)[None]])
+    return 0.5 * (low + high), -0.5j * (low - high)
+
+
+def _is_product(shape: tuple[int, ...], q: Array) -> Array:
+    """Whether each coordinate of the queries depends on its own axis alone."""
+    rows = jax.lax.stop_gradient(q).reshape(*shape, -1)
+    slack = 1e3 * jnp.finfo(q.dtype).eps * jnp.max(jnp.abs(rows))
+    other = [jnp.max(jnp.ptp(rows[..., a], axis=1 - a)) for a in range(2)]
+    return jnp.maximum(*other) <= slack
+
+
+def _on_box(shape: tuple[int, ...], q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
+    """One axis after the other: log-sums over it, and the means of what has been summed so far."""
+    d = len(shape)
+    queries, keys = q.reshape(*shape, d), k.reshape(*shape, d)
+    first = [tuple(slice(None) if i == a else 0 for i in range(d)) for a in range(d)]
+    logs, means = b.reshape(shape), jnp.zeros((0, *shape), q.dtype)
+    for a in range(d):
+        x, y = queries[(*first[a], a)], keys[(*first[a], a)]
+        if with_mean:
+            along = jnp.broadcast_to(jnp.expand_dims(y, tuple(i for i in range(d) if i != a)), shape)
+            means = jnp.concatenate([means, along[None]])
+        flat, values = jnp.moveaxis(logs, a, 0), jnp.moveaxis(means, a + 1, 1)
+        rest = flat.shape[1:]
+        out, found = sum_over_axis(x, y, flat.reshape(len(y), -1), values.reshape(len(values), len(y), math.prod(rest)))
+        logs = jnp.moveaxis(out.reshape(len(x), *rest), 0, a)
+        means = jnp.moveaxis(found.reshape(len(values), len(x), *rest), 1, a + 1)
+    return logs.reshape(-1), means.reshape(d, -1).T if with_mean else None
+
+
+def sum_over_axis(
+    x: Float[Array, " m"], y: Float[Array, " n"], logs: Float[Array, "n l"], values: Float[Array, "e n l"]
+) -> tuple[Float[Array, "m l"], Float[Array, "e m l"]]:
+    """`log sum_j e^{x_i y_j + b_jl}` and the means of the values under these weights, for many lines l at once.
+
+    In tiles: with X, Y the middles of a tile of queries and one of keys, `x y = X y + (x - X) Y + (x - X)(y - Y)`. The first term goes to
+    the weights of the keys, which are scaled by their largest; the second to the result; the third, which is moderate, is a matrix.
+    """
+    m, count = len(x), values.shape[0]
+    size = min(TILE, max(len(x), len(y)))
+    queries = jnp.pad(x, (0, -m % size), mode="edge").reshape(-1, size)
+    room = -len(y) % size
+    keys = jnp.pad(y, (0, room), mode="edge").reshape(-1, size)
+    logs = jnp.pad(logs, ((0, room), (0, 0)), constant_values=-jnp.inf)
+    values = jnp.pad(values, ((0, 0), (0, room), (0, 0)))
+    tiles, middle = len(keys), jax.lax.stop_gradient(jnp.mean(keys, axis=1))
+    values = jnp.concatenate([jnp.ones((1, *values.shape[1:]), x.dtype), values]).reshape(count + 1, tiles, size, logs.shape[1])
+
+    def one(query: Array) -> tuple[Array, Array]:
+        centre = jax.lax.stop_gradient(jnp.mean(query))
+        weights = (logs + (centre * keys.reshape(-1))[:, None]).reshape(tiles, size, -1)
+        top = jax.lax.stop_gradient(jnp.max(weights, axis=1))
+        top = jnp.where(jnp.isfinite(top), top, jnp.finfo(x.dtype).min / 4)
+        scaled = jnp.exp(weights - top[:, None])
+        matrix = jnp.exp((query - centre)[None, :, None] * (keys - middle[:, None])[:, None, :])
+        found = jnp.einsum("tij,etjl->etil", matrix, values * scaled[None])
+        level = top[:, None] + (query - centre)[None, :, None] * middle[:, None, None]
+        some = found[0] > 0
+        level = jnp.where(some, level + jnp.log(jnp.where(some, found[0], 1)), jnp.finfo(x.dtype).min / 4)
+        mean = found[1:] / jnp.where(some, found[0], 1)[None]
+        total = jax.nn.logsumexp(level, axis=0)
+        return total, jnp.einsum("til,etil->eil", jnp.exp(level - total[None]), mean)
+
+    totals, means = jax.lax.map(one, queries)
+    return totals.reshape(-1, logs.shape[1])[:m], jnp.moveaxis(means, 1, 0).reshape(count, queries.size, logs.shape[1])[:, :m]
