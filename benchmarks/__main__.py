@@ -16,6 +16,7 @@ NAMES = (
     "engines",
     "spectral",
     "transport",
+    "grid",
 )
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnflow as af
+from attnflow._special import scaled_bessel
 from attnflow.sums import Atoms, Transform, average, fitted, log_integral
-from attnflow.sums.spectral import scaled_bessel
 
 N = 400
 

@@ -62,8 +62,8 @@ def solve(
     - `save_at`: the number of frames, equally spaced from t0 to t1, or the increasing times themselves. t1 is always the last frame.
     - `rtol`, `atol`: tolerances of the adaptive step, for the worst token. By default 1e-7 and 1e-9 in float64, 1e-4 and 1e-6 in float32.
     - `solver`: any diffrax ODE solver; by default Tsit5. On the sphere each step is retracted.
-    - `step`: a fixed step size instead of the tolerances. A `Grid` has a scheme of its own, whose steps follow from how fast mass leaves its
-      cells: it takes no solver and no tolerances.
+    - `step`: a fixed step size instead of the tolerances. A `Grid` has a scheme of its own, whose steps follow from how fast mass leaves
+      its cells: it takes no solver and no tolerances.
     - `noise`: sigma of a Brownian motion of every token: `d_t mu + div(mu Gamma_mu) = 1/2 sigma^2 Laplace mu` (McKean and Vlasov). Tokens
       are moved by Heun's method with fixed steps, by default a thousandth of the span, and need a `key`; a law needs none.
     - `max_steps`: the budget of steps of one segment; `path.stats` says how many segments there were. Inside `jit` and `grad` there is one,

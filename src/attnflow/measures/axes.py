@@ -10,8 +10,8 @@ import numpy as np
 class Interval:
     """`cells` equal cells of [low, high] on the line, with walls that nothing passes. A wide one is free space."""
 
-    low: float
-    high: float
+    low: float | int
+    high: float | int
     cells: int
 
     def __post_init__(self):

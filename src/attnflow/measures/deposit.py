@@ -3,13 +3,14 @@
 import functools
 import itertools
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import known
-from attnflow.measures.axes import Circle, Icosphere, Interval, Order, Zonal
+from attnflow.measures.axes import Circle, Icosphere, Interval, Order
 from attnflow.measures.mesh import Mesh
 
 
@@ -28,21 +29,18 @@ def deposited(
             cell = jnp.clip(jnp.floor(order * axis.cells).astype(int), 0, axis.cells - 1)
             shares.append([(cell, jnp.ones_like(order))])
             continue
-        shares.append(_pair(axis, *columns) if isinstance(axis, Circle | Zonal) else _pair(axis, next(columns)))
+        shares.append(_pair(axis, next(columns)) if isinstance(axis, Interval) else _pair(axis, *columns))
     mass = jnp.zeros(mesh.shape, weights.dtype)
     for corner in itertools.product(*shares):
         mass = mass.at[tuple(cell for cell, _ in corner)].add(weights * math.prod(part for _, part in corner))  # pyright: ignore
     return mass
 
 
-def _pair(axis: Interval | Circle | Zonal, *x: Float[Array, " m"]) -> list[tuple[Array, Array]]:
+def _pair(axis: Any, *x: Float[Array, " m"]) -> list[tuple[Array, Array]]:
     """The two cells next to each coordinate, and their parts."""
     if isinstance(axis, Interval):
-        if known(x[0]):
-            low, high = float(jnp.min(x[0])), float(jnp.max(x[0]))
-            if low < axis.low or high > axis.high:
-                raise ValueError(f"points must lie in [{axis.low}, {axis.high}], got {low:.6g} to {high:.6g}; widen the Interval")
-        at = (x[0] - axis.low) / axis.width - 0.5
+        # What would leave through a wall stays in front of it.
+        at = jnp.clip((x[0] - axis.low) / axis.width - 0.5, 0, axis.cells - 1)
     elif isinstance(axis, Circle):
         at = jnp.arctan2(x[1], x[0]) / axis.width - 0.5
     else:
@@ -54,13 +52,23 @@ def _pair(axis: Interval | Circle | Zonal, *x: Float[Array, " m"]) -> list[tuple
     return [(jnp.clip(cell, 0, axis.cells - 1), 1 - part), (jnp.clip(cell + 1, 0, axis.cells - 1), part)]
 
 
+def check_inside(mesh: Mesh, points: Float[Array, "m d"]) -> None:
+    """Raise if a point lies beyond the walls of a box."""
+    intervals = [axis for axis in mesh.axes if isinstance(axis, Interval)]
+    for axis, x in zip(intervals, points.T):
+        if known(x):
+            low, high = float(jnp.min(x)), float(jnp.max(x))
+            if low < axis.low or high > axis.high:
+                raise ValueError(f"points must lie in [{axis.low}, {axis.high}], got {low:.6g} to {high:.6g}; widen the Interval")
+
+
 def _nearest(mesh: Mesh, points: Float[Array, "m 3"]) -> Array:
     """The cell that each point lies in, on the host."""
-    from scipy.spatial import cKDTree
+    from scipy.spatial import KDTree
 
     if not known(points):
         raise ValueError("points find their cells on an Icosphere outside jit and grad only")
-    return jnp.asarray(cKDTree(np.asarray(mesh.points)).query(np.asarray(points))[1])
+    return jnp.asarray(KDTree(np.asarray(mesh.points)).query(np.asarray(points))[1])
 
 
 @functools.lru_cache

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from attnflow._arrays import floats, known
 from attnflow.measures.axes import Axis, Circle, Icosphere, Interval, Order, Zonal
 from attnflow.measures.base import FlowingMeasure, Noise, Velocity
-from attnflow.measures.deposit import deposited, rule_around
+from attnflow.measures.deposit import check_inside, deposited, rule_around
 from attnflow.measures.mesh import Mesh, mesh
 from attnflow.measures.particles import Particles
 from attnflow.measures.upwind import Courant, Transported, Upwind
@@ -66,10 +66,9 @@ class Grid(FlowingMeasure):
         where = axes if isinstance(axes, Mesh) else mesh(axes)
         blank = cls.uniform(where)
         if type(mu.space) is not type(where.space) or mu.dim != blank.dim:
-            raise ValueError(
-                f"a grid over {[type(axis).__name__ for axis in where.axes]} takes tokens in R^{blank.dim} on the {type(where.space).__name__}, "
-                f"got tokens in R^{mu.dim} on the {type(mu.space).__name__}"
-            )
+            spaces = [type(space).__name__ for space in (where.space, mu.space)]
+            raise ValueError(f"this grid takes tokens of R^{blank.dim}, {spaces[0]}, got tokens of R^{mu.dim}, {spaces[1]}")
+        check_inside(where, mu.points)
         weights = jnp.exp(mu.log_weights).astype(blank.dtype)
         order = mu.sequence.astype(blank.dtype) if where.order is not None else None
         return blank.with_state(deposited(where, mu.points.astype(blank.dtype), weights, order))
@@ -141,12 +140,10 @@ class Grid(FlowingMeasure):
         axis = self.axes[0]
         assert isinstance(axis, Zonal)
         cosines, shares = (jnp.asarray(values, self.dtype) for values in rule_around(axis.dim, axis.nodes))
-        x, y = self.points[:, None, 0], self.points[:, None, 1]
-        rest = jnp.zeros((len(x), axis.nodes, self.dim - 3), self.dtype)
+        x, y = self.points[:, :1], self.points[:, 1:2]
         across = jnp.sqrt(jnp.maximum(1 - cosines**2, 0))
-        around = jnp.concatenate(
-            [(jnp.zeros_like(cosines) + x)[..., None], (y * cosines)[..., None], (y * across)[..., None], rest], axis=-1
-        )
+        columns = [jnp.broadcast_to(x, (len(x), axis.nodes)), y * cosines[None], y * across[None]]
+        around = jnp.stack(columns + [jnp.zeros_like(columns[0])] * (self.dim - 3), axis=-1)
         logs = self.log_weights[:, None] + jnp.log(shares)[None]
         return around.reshape(-1, self.dim), logs.reshape(-1)
 
@@ -181,7 +178,8 @@ class Grid(FlowingMeasure):
         return face_velocity(self.mesh, self._apply(velocity))
 
     def push(self, map: Velocity) -> "Grid":
-        """Every cell's mass goes where the map takes its middle, shared among the cells there. On intervals and circles."""
+        """Every cell's mass goes where the map takes its middle, shared among the cells there; what would pass a wall stays in front of
+        it. On intervals and circles."""
         moved = self._apply(map)
         if isinstance(self.axes[0], Zonal | Icosphere):
             raise ValueError(

@@ -93,12 +93,23 @@ def _mesh(parts: Parts, order: np.ndarray | None, space: Space, axes: tuple[Axis
     faces, signs = np.zeros((n, most.max()), np.int32), np.zeros((n, most.max()))
     faces[cells[rank], place] = rank % f
     signs[cells[rank], place] = np.where(rank < f, -1.0, 1.0)
-    arrays = (parts.points, parts.volumes, order, parts.areas, parts.gaps, parts.tangents, signs)
-    points, volumes, order_, areas, gaps, tangents, signs_ = (None if a is None else jnp.asarray(a, dtype) for a in arrays)
-    lines, faces_ = jnp.asarray(parts.lines, jnp.int32), jnp.asarray(faces)
-    assert points is not None and volumes is not None and areas is not None
-    assert gaps is not None and tangents is not None and signs_ is not None
-    return Mesh(points, volumes, order_, lines, areas, gaps, tangents, faces_, signs_, space, axes)
+
+    def real(values: np.ndarray) -> Array:
+        return jnp.asarray(values, dtype)
+
+    return Mesh(
+        real(parts.points),
+        real(parts.volumes),
+        None if order is None else real(order),
+        jnp.asarray(parts.lines, jnp.int32),
+        real(parts.areas),
+        real(parts.gaps),
+        real(parts.tangents),
+        jnp.asarray(faces),
+        real(signs),
+        space,
+        axes,
+    )
 
 
 def _box(axes: tuple[Any, ...], moving: Any) -> Parts:
@@ -129,7 +140,7 @@ def _circle(axis: Circle) -> Parts:
 
 
 def _zonal(axis: Zonal) -> Parts:
-    """Bands of the angle a, of area `|S^{d-2}| integral sin^{d-2} a`; the middles lie on the meridian in the plane of the first two axes."""
+    """Bands of the angle a, of area `|S^{d-2}| integral sin^{d-2} a`; middles lie on a meridian in the plane of the first two axes."""
     n, d, angle = axis.cells, axis.dim, axis.centres
     around = 2 * math.pi ** ((d - 1) / 2) / math.gamma((d - 1) / 2)
     nodes, weights = np.polynomial.legendre.leggauss(8 + d)

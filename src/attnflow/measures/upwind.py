@@ -83,7 +83,7 @@ class Courant(diffrax.AbstractStepSizeController):
         return t0 + jnp.minimum(_AIM / jnp.maximum(out, jnp.finfo(out.dtype).tiny), self.longest), ()
 
     def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
-        h, number = t1 - t0, y_error
+        h, number = t1 - t0, jnp.asarray(y_error)
         keep = number <= _MOST
         factor = jnp.clip(_AIM / jnp.maximum(number, jnp.finfo(number.dtype).tiny), 0.2, 2.0)
         # NaN is not kept, and is tried again with a shorter step.
