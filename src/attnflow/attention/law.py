@@ -13,7 +13,7 @@ from attnflow._linalg import is_psd
 from attnflow.attention.field import Field
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.attention.normalisations.softmax import Softmax
-from attnflow.attention.on_grid import check_grid, lattice_of
+from attnflow.attention.on_grid import check_grid, lattice_of, mask_on
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Grid, Particles
 from attnflow.sums import ALiBi, Atoms, Causal, Engine, Explicit, Logit, Mask, Window
 
@@ -66,7 +66,7 @@ class Attention(Law):
         if isinstance(self.mask, Causal | Window | ALiBi):
             # In order, so that a streamed sum can skip the tiles that nobody sees.
             rows = jnp.argsort(mu.sequence)  # pyright: ignore[reportAttributeAccessIssue]
-            atoms = jax.tree.map(lambda leaf: leaf[rows], atoms._replace(mask=None))._replace(mask=law.mask)
+            atoms = jax.tree.map(lambda leaf: leaf[rows], atoms._replace(mask=None))._replace(mask=atoms.mask)
         return AttentionVelocity(law.normalize.average(law.logit, atoms, sums), law.value, law.mask)
 
     def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
@@ -88,7 +88,7 @@ class Attention(Law):
             if len(self.mask.matrix) != len(mu.points):
                 raise ValueError(f"the mask is for {len(self.mask.matrix)} tokens, got {len(mu.points)}")
             return Atoms(mu.points, mu.log_weights, jnp.arange(len(mu.points), dtype=mu.dtype), self.mask)
-        return Atoms(mu.points, mu.log_weights, mu.sequence, self.mask)
+        return Atoms(mu.points, mu.log_weights, mu.sequence, mask_on(self.mask, mu), lattice_of(mu))
 
     def _fitted(self, mu: FlowingMeasure) -> "Attention":
         """This law in the precision of the measure, refused if the dimensions differ."""

@@ -6,15 +6,20 @@ import numpy as np
 
 from attnflow._arrays import known
 from attnflow.attention.normalisations.sinkhorn import Sinkhorn
-from attnflow.measures import Circle, FlowingMeasure, Grid, Interval, Zonal
-from attnflow.sums import Explicit, Lattice
+from attnflow.measures import Circle, FlowingMeasure, Grid, Interval, Order, Zonal
+from attnflow.sums import Explicit, InCells, Lattice, Mask
 
 
 def lattice_of(mu: FlowingMeasure) -> Lattice | None:
     """The engine for the cells of a grid that are regular."""
-    if not isinstance(mu, Grid) or not all(isinstance(axis, Interval | Circle) for axis in mu.axes):
+    if not isinstance(mu, Grid) or not all(isinstance(axis, Interval | Circle | Order) for axis in mu.axes):
         return None
-    return Lattice(mu.mesh.shape, isinstance(mu.axes[0], Circle))
+    return Lattice(mu.mesh.shape, isinstance(mu.axes[0], Circle), isinstance(mu.axes[0], Order))
+
+
+def mask_on(mask: Any, mu: FlowingMeasure) -> Mask:
+    """The mask as the keys of a measure need it: tokens are seen or not, cells of order in part."""
+    return InCells(mask, mu.axes[0].width) if isinstance(mu, Grid) else mask
 
 
 def check_grid(law: Any, mu: Grid) -> None:

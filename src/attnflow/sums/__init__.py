@@ -21,6 +21,7 @@ from attnflow.sums.logit import squared_distance as squared_distance
 from attnflow.sums.mask import ALiBi as ALiBi
 from attnflow.sums.mask import Causal as Causal
 from attnflow.sums.mask import Explicit as Explicit
+from attnflow.sums.mask import InCells as InCells
 from attnflow.sums.mask import Mask as Mask
 from attnflow.sums.mask import Window as Window
 from attnflow.sums.plan import Spectral as Spectral

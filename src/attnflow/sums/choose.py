@@ -42,7 +42,7 @@ def check_engine(sums: Any) -> None:
 def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:
     """The engine expected to be the fastest: by size, dimension, mask, precision, and for spectral sums by the modes they would take."""
     m, n = len(x), len(atoms.points)
-    if atoms.engine is not None and sight is None and m == n and not (known(logit) and m * n >= SPECTRAL_PAIRS and _mixes(logit)):
+    if atoms.engine is not None and m == n and not (known(logit) and m * n >= SPECTRAL_PAIRS and _mixes(logit)):
         return atoms.engine
     tiles = choose(m, n)
     if m * n < SPECTRAL_PAIRS or logit.dim > 3 or not known(logit, x, atoms) or not installed():

@@ -2,6 +2,7 @@
 
 On a box with a logit that does not mix axes the kernel is a product, so that a sum over cells is a sum over one axis after the other:
 matrix products, O(n^(1 + 1/d)), of positive terms. On the circle with a logit that turns with it the sum is a convolution: four FFTs.
+A mask reads the order alone, and the logit does not: what is seen is summed over order first, then over the line.
 
 On the box the result is exact up to round-off. On the circle round-off is that of the largest sum, so the velocity of a cell with mass m is
 off by about 1e-16 / m: what is moved is right to 1e-16, whatever the velocity where there is nothing to move.
@@ -25,24 +26,30 @@ DENSE_PAIRS = 2**21
 
 
 class Lattice(Engine):
-    """For queries and keys that are both the cells of a grid of this shape; anything else goes through tiles of pairs."""
+    """For queries and keys that are both the cells of a grid of this shape; anything else goes through tiles of pairs.
+
+    `ordered`: the first axis is the order of tokens, the second a line.
+    """
 
     shape: tuple[int, ...] = eqx.field(static=True)
     circle: bool = eqx.field(static=True)
+    ordered: bool = eqx.field(static=True, default=False)
 
     def softmax(
         self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None, with_mean: bool = True
     ) -> tuple[Float[Array, " m"], Float[Array, "m d"] | None]:
         pairs = self._pairs(q, k)
-        if sight is not None or not (len(q) == len(k) == math.prod(self.shape)):
+        if (sight is not None and not self.ordered) or not (len(q) == len(k) == math.prod(self.shape)):
             return pairs.softmax(q, k, b, sight, with_mean)
-        if self.circle:
+        if self.ordered:
+            regular, fast = _in_order(self.shape, q, sight), lambda *args: _over_order(self.shape, sight, *args)
+        elif self.circle:
             regular, fast = _turns(q, k), _on_circle
         elif len(self.shape) == 1:
             return _on_box(self.shape, q, k, b, with_mean)
         else:
             regular, fast = _is_product(self.shape, q), lambda *args: _on_box(self.shape, *args)
-        return jax.lax.cond(regular, lambda: fast(q, k, b, with_mean), lambda: pairs.softmax(q, k, b, None, with_mean))
+        return jax.lax.cond(regular, lambda: fast(q, k, b, with_mean), lambda: pairs.softmax(q, k, b, sight, with_mean))
 
     def pointwise(self, kernel, q, k, b, w, v, row, sight=None):
         return self._pairs(q, k).pointwise(kernel, q, k, b, w, v, row, sight)
@@ -125,6 +132,33 @@ def _on_box(shape: tuple[int, ...], q: Array, k: Array, b: Array, with_mean: boo
         logs = jnp.moveaxis(out.reshape(len(x), *rest), 0, a)
         means = jnp.moveaxis(found.reshape(len(values), len(x), *rest), 1, a + 1)
     return logs.reshape(-1), means.reshape(d, -1).T if with_mean else None
+
+
+def _in_order(shape: tuple[int, ...], q: Array, sight: Sight | None) -> Array:
+    """Whether the queries are the same at every order, and at the orders of the keys."""
+    rows = jax.lax.stop_gradient(q).reshape(shape)
+    same = jnp.max(jnp.ptp(rows, axis=0)) <= 1e3 * jnp.finfo(q.dtype).eps * jnp.max(jnp.abs(rows))
+    return same if sight is None else same & jnp.all(sight.s == sight.tau)
+
+
+def _over_order(shape: tuple[int, ...], sight: Sight | None, q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
+    """For every order the mass that is seen from there, then sums over the line."""
+    x, y, logs = q.reshape(shape)[0], k.reshape(shape)[0], b.reshape(shape)
+    if sight is None:
+        seen = jnp.ones((shape[0], shape[0]), q.dtype)
+    else:
+        seen = Sight(sight.mask, *(rows.reshape(shape)[:, 0] for rows in (sight.s, sight.tau))).weights().astype(q.dtype)
+    top = jax.lax.stop_gradient(jnp.max(logs, axis=0))
+    top = jnp.where(jnp.isfinite(top), top, 0)
+    mass = seen @ jnp.exp(logs - top[None])
+    some = mass > 0
+    logs = jnp.where(some, jnp.log(jnp.where(some, mass, 1)) + top[None], -jnp.inf)
+    values = jnp.broadcast_to(y[None, :, None], (1, shape[1], shape[0])) if with_mean else jnp.zeros((0, shape[1], shape[0]), q.dtype)
+    total, mean = sum_over_axis(x, y, logs.T, values)
+    # Who sees nobody has no average.
+    nobody = ~jnp.any(some, axis=1)
+    total = jnp.where(nobody[None], -jnp.inf, total)
+    return total.T.reshape(-1), jnp.moveaxis(mean, 2, 1).reshape(1, -1).T if with_mean else None
 
 
 def sum_over_axis(

@@ -29,12 +29,20 @@ class Mask(eqx.Module):
         """What is added to the logit of a key that is seen; `None` for nothing."""
         return None
 
+    def share(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Float[Array, "m n"] | None:
+        """The part of the key's mass that the query sees; `None` for all of it."""
+        return None
+
 
 class Causal(Mask):
     """Tokens see the past and themselves: tau <= s."""
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
         return tau <= s
+
+    def reach(self, s: Float[Array, "m 1"]) -> tuple[Float[Array, "m 1"], Float[Array, "m 1"]]:
+        """The first and the last order that a query sees."""
+        return jnp.zeros_like(s), s
 
     def tile(self, s: tuple[Array, Array], tau: tuple[Array, Array]) -> tuple[Array, Array]:
         return tau[0] > s[1], tau[1] <= s[0]
@@ -50,6 +58,9 @@ class Window(Mask):
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
         return (tau <= s) & (tau >= s - self.width)
+
+    def reach(self, s: Float[Array, "m 1"]) -> tuple[Float[Array, "m 1"], Float[Array, "m 1"]]:
+        return s - self.width, s
 
     def tile(self, s: tuple[Array, Array], tau: tuple[Array, Array]) -> tuple[Array, Array]:
         nothing = (tau[0] > s[1]) | (tau[1] < s[0] - self.width)
@@ -69,6 +80,9 @@ class ALiBi(Mask):
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
         return tau <= s
+
+    def reach(self, s: Float[Array, "m 1"]) -> tuple[Float[Array, "m 1"], Float[Array, "m 1"]]:
+        return jnp.zeros_like(s), s
 
     def tile(self, s: tuple[Array, Array], tau: tuple[Array, Array]) -> tuple[Array, Array]:
         return tau[0] > s[1], jnp.array(False)
@@ -97,6 +111,33 @@ class Explicit(Mask):
         return jnp.array(False), jnp.array(False)
 
 
+class InCells(Mask):
+    """A mask over keys that fill cells of order, as those of a grid do: a query sees the part of a cell that it reaches.
+
+    A query in the middle of its cell sees half of it, which makes the integral over what it sees second order in the width of the cells;
+    with whole cells it would reach half a cell too far, which is first order.
+    """
+
+    mask: Causal | Window | ALiBi
+    width: float = eqx.field(static=True)
+
+    def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
+        return self.share(s, tau) > 0
+
+    def tile(self, s: tuple[Array, Array], tau: tuple[Array, Array]) -> tuple[Array, Array]:
+        return self.mask.tile(s, (tau[0] - self.width / 2, tau[1] + self.width / 2))
+
+    def penalty(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Float[Array, "m n"] | None:
+        return self.mask.penalty(s, tau)
+
+    def share(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Float[Array, "m n"]:
+        first, last = self.mask.reach(s)
+        # Order begins at 0, where a query sees the beginning of the first cell: an average has a limit there.
+        last = jnp.maximum(last, 1e-6 * self.width)
+        seen = jnp.minimum(tau + self.width / 2, last) - jnp.maximum(tau - self.width / 2, first)
+        return jnp.clip(seen / self.width, 0, 1)
+
+
 class Sight(NamedTuple):
     """A mask with the order of the queries, `s [m]`, and of the keys, `tau [n]`."""
 
@@ -110,6 +151,17 @@ class Sight(NamedTuple):
         penalty = self.mask.penalty(s, tau)
         logits = logits if penalty is None else logits + penalty.astype(logits.dtype)
         return jnp.where(self.mask.visible(s, tau), logits, lowest(logits.dtype))
+
+    def share(self) -> Float[Array, "m n"] | None:
+        """The part of each key that is seen; `None` if keys are seen whole or not at all."""
+        return self.mask.share(self.s[:, None], self.tau[None, :])
+
+    def weights(self) -> Float[Array, "m n"]:
+        """What the mask makes of `e^logit`: a factor for every pair."""
+        s, tau = self.s[:, None], self.tau[None, :]
+        penalty, share = self.mask.penalty(s, tau), self.mask.share(s, tau)
+        factor = self.mask.visible(s, tau).astype(self.s.dtype) if share is None else share
+        return factor if penalty is None else jnp.where(factor > 0, factor * jnp.exp(penalty), 0)
 
 
 def lowest(dtype: Any) -> Any:

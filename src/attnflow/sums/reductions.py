@@ -23,6 +23,12 @@ def _logits(q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"
     return logits if seen is None else seen.apply(logits)
 
 
+def _weighed(q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], seen: Sight | None) -> Float[Array, "m n"]:
+    """The logits, with the logarithm of the part of each key that is seen."""
+    logits, share = _logits(q, k, b, seen), None if seen is None else seen.share()
+    return logits if share is None else logits + jnp.log(jnp.where(share > 0, share, 1)).astype(logits.dtype)
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _softmax(
     engine: Any,
@@ -42,7 +48,7 @@ def _softmax(
     def step(value, queries, keys, seen):
         largest, total, mean = value
         key, bias, values = keys
-        logits = _logits(queries, key, bias, seen)
+        logits = _weighed(queries, key, bias, seen)
         new = jnp.maximum(largest, jnp.max(logits, axis=1))
         decay = jnp.exp(largest - new)
         p = jnp.exp(logits - new[:, None])
@@ -88,7 +94,7 @@ def _softmax_jvp(engine, primals, tangents):
         d_log, d_mean = value
         query, d_query, log_norm = queries
         key, bias, values, d_key, d_bias, d_values = keys
-        p = jnp.exp(_logits(query, key, bias, seen) - log_norm[:, None])
+        p = jnp.exp(_weighed(query, key, bias, seen) - log_norm[:, None])
         dl = d_query @ key.T + query @ d_key.T + d_bias[None]
         if seen is not None:
             # Order never moves, but what a mask adds to the logit may.
@@ -138,7 +144,8 @@ def pointwise(
         logits = _logits(query, key, bias, seen)
         kernels = kernel(logits, at[:, None])
         if seen is not None:
-            kernels = jnp.where(logits > lowest(logits.dtype) / 2, kernels, 0)
+            share = seen.share()
+            kernels = jnp.where(logits > lowest(logits.dtype) / 2, kernels if share is None else kernels * share.astype(kernels.dtype), 0)
         return value + kernels @ (weight[:, None] * values)
 
     def start(queries):
