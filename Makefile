@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint format bench studies clean
+.PHONY: demo test small-studies lint format bench studies clean
 
 demo: .venv/core
 	$(BIN)/attnflow demo --out demo
 
 test: .venv/dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not study"
+
+small-studies: .venv/dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "study and not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

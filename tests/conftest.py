@@ -19,6 +19,13 @@ hypothesis.settings.register_profile("repeatable", max_examples=3, deadline=None
 hypothesis.settings.load_profile("repeatable")
 
 
+def pytest_collection_modifyitems(items):
+    """The tests of studies are marked: `make small-studies` runs them, `make test` the rest."""
+    for item in items:
+        if "studies" in item.path.parts:
+            item.add_marker("study")
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240)

@@ -27,8 +27,17 @@ def test_the_readme(tmp_path, monkeypatch):
     assert names["path"].status.kind == "blow-up"
     assert names["block"].observed["mean"].values.shape == (100, 3)
     assert len(names["stack"]) == 13
+    assert abs(names["grown"].final.mass.sum() - 1) < 1e-13
+    assert names["noisy"].final.density.max() < 0.17 < names["grown"].final.density.max()
     assert abs(names["bridge"].score(names["x"]) - names["law"].score(names["x"])).max() < 0.06
     assert abs(names["heat"].final.cov - 6).max() < 1e-3
+
+
+def test_the_page_on_densities(tmp_path, monkeypatch):
+    names = run("docs/densities.md", tmp_path, monkeypatch)
+    assert names["gap"] < 3e-3
+    assert abs(names["back"].mean - names["tokens"].mean).max() < 1e-12
+    assert names["noisy"].cov[0, 0] > names["density"].cov[0, 0]
 
 
 def test_pages_that_are_linked_exist():
