@@ -31,10 +31,11 @@ def transport(mesh: Mesh, mass: Float[Array, " n"], speed: Float[Array, " f"]) -
     """
     density = mass / mesh.volumes
     logs = jnp.log(jnp.maximum(density, jnp.finfo(density.dtype).tiny))
-    (_, left, right, _), (lb, ll, lr, la) = density[mesh.lines.T], logs[mesh.lines.T]
-    from_left = left * _ahead(_slope(ll - lb, lr - ll))
-    from_right = right * _ahead(-_slope(lr - ll, la - lr))
-    return mesh.gather(mesh.areas * jnp.where(speed > 0, speed * from_left, speed * from_right))
+    behind, left, right, ahead = logs[mesh.lines.T]
+    forward = speed > 0
+    upwind = density[jnp.where(forward, mesh.lines[:, 1], mesh.lines[:, 2])]
+    slope = _slope(jnp.where(forward, left - behind, right - ahead), jnp.where(forward, right - left, left - right))
+    return mesh.gather(mesh.areas * speed * upwind * _ahead(slope))
 
 
 def _slope(a: Float[Array, " f"], b: Float[Array, " f"]) -> Float[Array, " f"]:
@@ -49,7 +50,7 @@ def _ahead(k: Float[Array, " f"]) -> Float[Array, " f"]:
     k = jnp.clip(k, -50, _STEEP)
     small = jnp.abs(k) < 1e-2
     safe = jnp.where(small, 1, k)
-    return jnp.where(small, 1 + k / 2 + k**2 / 12 - k**4 / 720, safe / -jnp.expm1(-safe))
+    return jnp.where(small, 1 + k / 2 + k**2 / 12 - k**4 / 720, safe / (1 - jnp.exp(-safe)))
 
 
 def central(mesh: Mesh, mass: Float[Array, " n"], speed: Float[Array, " f"]) -> Float[Array, " n"]:

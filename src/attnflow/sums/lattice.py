@@ -20,8 +20,8 @@ from attnflow.sums.base import Engine
 from attnflow.sums.engine import Dense, Streamed
 from attnflow.sums.mask import Sight
 
-# Cells of a tile: within it, kernels that are no narrower than a cell do not overflow.
-TILE = 32
+# Cells of a tile: within it, kernels that are no narrower than a cell do not overflow; within a wide one, those of four cells or more.
+TILE, WIDE = 32, 128
 DENSE_PAIRS = 2**21
 
 
@@ -65,23 +65,30 @@ class Lattice(Engine):
 
 
 def _turns(q: Array, k: Array) -> Array:
-    """Whether queries are the keys turned by one angle and scaled by one factor."""
-    slack = 1e3 * jnp.finfo(q.dtype).eps
-    q, k = (jax.lax.stop_gradient(rows) for rows in (q, k))
-    turned = jnp.stack([jnp.sum(q * k, axis=1), q[:, 1] * k[:, 0] - q[:, 0] * k[:, 1]])
-    return jnp.max(jnp.ptp(turned, axis=1)) <= slack * (jnp.max(jnp.abs(turned)) + jnp.finfo(q.dtype).tiny)
+    """Whether queries are the keys turned by one angle and scaled by one factor: they are affine in the keys, so that three rows tell."""
+    slack, n = 1e3 * jnp.finfo(q.dtype).eps, len(k)
+    rows = np.array([0, n // 3, 2 * n // 3])
+    along, across = _turned(*jax.lax.stop_gradient((q[rows], k[rows])))
+    off = jnp.maximum(jnp.ptp(along), jnp.ptp(across))
+    return off <= slack * jnp.maximum(jnp.max(jnp.abs(along)), jnp.max(jnp.abs(across)))
+
+
+def _turned(q: Array, k: Array) -> tuple[Array, Array]:
+    """The queries as complex multiples of the keys."""
+    return jnp.sum(q * k, axis=1), q[:, 1] * k[:, 0] - q[:, 0] * k[:, 1]
 
 
 def _on_circle(q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
     """`sum_j w_j e^{r cos(t_i - s_j)}` by FFT. For the mean, in the frame of the query, the kernel is multiplied by the cosine and the sine
     of `t_i - s_j`: its coefficients move by one."""
     n = len(k)
-    along, across = jnp.mean(jnp.sum(q * k, axis=1)), jnp.mean(q[:, 1] * k[:, 0] - q[:, 0] * k[:, 1])
-    r, turn = jnp.hypot(along, across), jnp.arctan2(across, along)
+    along, across = (jnp.mean(part) for part in _turned(q, k))
+    r = jnp.sqrt(along**2 + across**2)
     top = jax.lax.stop_gradient(jnp.max(b))
     weights = jnp.exp(b - top)
-    steps = jnp.asarray(2 * np.pi * np.arange(n) / n, q.dtype)
-    kernel = jnp.exp(r * (jnp.cos(steps + turn) - 1))
+    steps = 2 * np.pi * np.arange(n) / n
+    cosine, sine = jnp.asarray(np.cos(steps), q.dtype), jnp.asarray(np.sin(steps), q.dtype)
+    kernel = jnp.exp(along * cosine - across * sine - r)
     modes, coefficients = jnp.fft.rfft(weights), jnp.fft.rfft(kernel)
     # Round-off may bring the sum of a cell with next to nothing around it below zero.
     least = jnp.finfo(q.dtype).eps * jnp.sum(weights) / n
@@ -91,7 +98,7 @@ def _on_circle(q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Ar
     total = jnp.maximum(full[0], least)
     cos, sin = full[1] / total, full[2] / total
     # A mean of points of the circle lies within it.
-    size = jnp.maximum(jnp.hypot(cos, sin), 1)
+    size = jnp.sqrt(jnp.maximum(cos**2 + sin**2, 1))
     cos, sin = cos / size, sin / size
     mean = jnp.stack([k[:, 0] * cos + k[:, 1] * sin, k[:, 1] * cos - k[:, 0] * sin], axis=1)
     return jnp.log(total) + top + r, mean
@@ -108,11 +115,11 @@ def _shifted(coefficients: Array, n: int) -> tuple[Array, Array]:
 
 
 def _is_product(shape: tuple[int, ...], q: Array) -> Array:
-    """Whether each coordinate of the queries depends on its own axis alone."""
-    rows = jax.lax.stop_gradient(q).reshape(*shape, -1)
-    slack = 1e3 * jnp.finfo(q.dtype).eps * jnp.max(jnp.abs(rows))
-    other = [jnp.max(jnp.ptp(rows[..., a], axis=1 - a)) for a in range(2)]
-    return jnp.maximum(*other) <= slack
+    """Whether each coordinate of the queries depends on its own axis alone: they are affine in the cells, so that three rows tell."""
+    rows = jax.lax.stop_gradient(q)
+    first, along, across = rows[0], rows[shape[1]], rows[1]
+    off = jnp.maximum(jnp.abs(along - first)[1], jnp.abs(across - first)[0])
+    return off <= 1e3 * jnp.finfo(q.dtype).eps * jnp.max(jnp.abs(jnp.stack([along, across]) - first[None]))
 
 
 def _on_box(shape: tuple[int, ...], q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
@@ -169,8 +176,19 @@ def sum_over_axis(
     In tiles: with X, Y the middles of a tile of queries and one of keys, `x y = X y + (x - X) Y + (x - X)(y - Y)`. The first term goes to
     the weights of the keys, which are scaled by their largest; the second to the result; the third, which is moderate, is a matrix.
     """
+    if min(len(x), len(y)) <= 2 * TILE:
+        return _in_tiles(TILE, x, y, logs, values)
+    # Larger tiles are faster; they serve where kernels are wide.
+    largest = (WIDE / 2) ** 2 * jnp.max(jnp.abs(jnp.diff(x))) * jnp.max(jnp.abs(jnp.diff(y)))
+    return jax.lax.cond(largest < 500, lambda: _in_tiles(WIDE, x, y, logs, values), lambda: _in_tiles(TILE, x, y, logs, values))
+
+
+def _in_tiles(
+    size: int, x: Float[Array, " m"], y: Float[Array, " n"], logs: Float[Array, "n l"], values: Float[Array, "e n l"]
+) -> tuple[Float[Array, "m l"], Float[Array, "e m l"]]:
+    """The same in tiles of one size."""
     m, count = len(x), values.shape[0]
-    size = min(TILE, max(len(x), len(y)))
+    size = min(size, max(len(x), len(y)))
     queries = jnp.pad(x, (0, -m % size), mode="edge").reshape(-1, size)
     room = -len(y) % size
     keys = jnp.pad(y, (0, room), mode="edge").reshape(-1, size)
