@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import diffrax
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -57,11 +58,16 @@ class Upwind(diffrax.AbstractSolver):
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         h = t1 - t0
         start = self._spread(y0, h / 2)
-        rate, first = terms.vf(t0, start, args)
-        middle = start + h * rate
-        rate, second = terms.vf(t1, middle, args)
-        y1 = self._spread(0.5 * (start + middle + h * rate), h / 2)
-        return y1, h * jnp.maximum(first, second), {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
+
+        # A loop over the two stages, so that the velocity is compiled once.
+        def euler(carry: Any, t: Any) -> Any:
+            mass, number = carry
+            rate, out = terms.vf(t, mass, args)
+            return (mass + h * rate, jnp.maximum(number, h * out)), None
+
+        (twice, number), _ = jax.lax.scan(euler, (start, jnp.zeros_like(h)), jnp.stack([t0, t1]))
+        y1 = self._spread(0.5 * (start + twice), h / 2)
+        return y1, number, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
 
     def _spread(self, mass: Any, time: Any) -> Any:
         if self.diffusion is None:

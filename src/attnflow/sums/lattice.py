@@ -176,9 +176,9 @@ def sum_over_axis(
     In tiles: with X, Y the middles of a tile of queries and one of keys, `x y = X y + (x - X) Y + (x - X)(y - Y)`. The first term goes to
     the weights of the keys, which are scaled by their largest; the second to the result; the third, which is moderate, is a matrix.
     """
-    if min(len(x), len(y)) <= 2 * TILE:
+    if min(len(x), len(y)) <= 2 * TILE or logs.shape[1] < TILE:
         return _in_tiles(TILE, x, y, logs, values)
-    # Larger tiles are faster; they serve where kernels are wide.
+    # Larger tiles are faster with many lines; they serve where kernels are wide.
     largest = (WIDE / 2) ** 2 * jnp.max(jnp.abs(jnp.diff(x))) * jnp.max(jnp.abs(jnp.diff(y)))
     return jax.lax.cond(largest < 500, lambda: _in_tiles(WIDE, x, y, logs, values), lambda: _in_tiles(TILE, x, y, logs, values))
 
