@@ -1,4 +1,4 @@
-"""The density of a cloud of tokens and its entropy, by a Gaussian kernel; sums on every engine."""
+"""The entropy of a density; that of a cloud of tokens, whose density is by a Gaussian kernel, with sums on every engine."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._arrays import floats, positive
-from attnflow.measures import Particles
+from attnflow.measures import Grid, Particles
 from attnflow.spaces import Euclidean
 from attnflow.sums import Atoms, Engine, Logit, log_integral
 
@@ -24,11 +24,22 @@ def log_density(mu: Particles, x: Any, bandwidth: Any, sums: Engine | None = Non
     return inner - 0.5 * mu.dim * jnp.log(2 * jnp.pi * h**2)
 
 
-def entropy(mu: Particles, bandwidth: Any, sums: Engine | None = None) -> Float[Array, ""]:
-    """`- integral log(rho_h) dmu`, rho_h the smoothed density of the cloud: an estimate of the differential entropy.
+def entropy(mu: Any, bandwidth: Any = None, sums: Engine | None = None) -> Float[Array, ""]:
+    """`- integral log(rho) dmu`, the differential entropy.
 
-    A token counts in its own density, so that for small h it falls to `log(n) + d/2 log(2 pi h^2)`, whatever the law.
+    - Of a `Grid`: rho is its density, by length, area or surface area (and order); then there is no bandwidth.
+    - Of `Particles` in R^d: an estimate, rho the density smoothed with the bandwidth h. A token counts in its own density, so that for
+      small h it falls to `log(n) + d/2 log(2 pi h^2)`, whatever the law.
     """
+    if isinstance(mu, Grid):
+        if bandwidth is not None:
+            raise ValueError(f"a Grid has a density of its own, got bandwidth {bandwidth}; leave it out")
+        some = mu.weights > 0
+        return -jnp.vdot(mu.weights, jnp.log(jnp.where(some, mu.weights / mu.mesh.volumes, 1)))
+    if not isinstance(mu, Particles):
+        raise TypeError(f"the entropy is for Particles and a Grid, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
+    if bandwidth is None:
+        raise ValueError("the entropy of Particles needs the width of a kernel, got none; give bandwidth=h")
     density = log_density(mu, mu.points, bandwidth, sums)
     return -mu.integrate(lambda _: density)
 

@@ -5,19 +5,26 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, positive
-from attnflow.measures import Particles
+from attnflow._arrays import floats, known, positive
+from attnflow.attention.on_grid import lattice_of
+from attnflow.measures import Grid, Particles
 from attnflow.sums import Atoms, Engine, Logit, log_integral
 
 
-def energy(mu: Particles, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None) -> Float[Array, ""]:
-    """`E(mu) = e^{log_scale} / (2 beta) double-integral e^{beta <x,y>} dmu(x) dmu(y)`.
+def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None) -> Float[Array, ""]:
+    """`E(mu) = e^{log_scale} / (2 beta) double-integral e^{beta <x,y>} dmu(x) dmu(y)`, of `Particles` or a `Grid`.
 
     It never decreases along SA and USA on the sphere; USA is its gradient ascent (arXiv:2312.10794). `log_scale = -beta` keeps it in
-    [0, 1 / (2 beta)] on the sphere for any beta.
+    [0, 1 / (2 beta)] on the sphere for any beta. On a grid both integrals are over the middles of cells: second order in their width, which
+    must not be above `beta^{-1/2}`.
     """
+    if not isinstance(mu, Particles | Grid):
+        raise TypeError(f"the energy is for Particles and a Grid, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
     beta = positive("beta", beta).astype(mu.dtype)
+    if isinstance(mu, Grid) and known(beta):
+        mu.check_resolution(float(beta))
     logit = Logit(beta * jnp.eye(mu.dim, dtype=mu.dtype))
-    inner = log_integral(logit, mu.points, Atoms(mu.points, mu.log_weights), sums)
+    # The keys of a zonal grid are points around its bands, as each of its queries on one meridian sees them.
+    inner = log_integral(logit, mu.points, Atoms(*mu.keys, engine=lattice_of(mu)), sums)
     shifted = jnp.exp(inner + floats("log_scale", log_scale, "").astype(mu.dtype))
     return mu.integrate(lambda _: shifted) / (2 * beta)

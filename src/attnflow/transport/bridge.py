@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from attnflow._arrays import floats, known, positive
-from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles, quadrature
+from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure, Particles, quadrature
 from attnflow.spaces import Euclidean
 from attnflow.sums import Atoms, Engine, Logit, Streamed, Transform
 from attnflow.transport.coupling import Bridge, GaussianBridge, TokenBridge
 from attnflow.transport.gaussian import scaled_gaussian
+from attnflow.transport.pictures import tokens_of
 from attnflow.transport.scaled import Scaled, scaled
 
 # How many tokens stand for a mixture that is sampled.
@@ -34,8 +35,8 @@ def self_bridge(
 
     **Arguments:**
 
-    - `mu`: `Particles` in R^d; a `Gaussian`, in closed form; or a `GaussianMixture`, on the line by quadrature fine enough for eps, else by
-      4096 samples drawn with `key`.
+    - `mu`: `Particles` in R^d; a `Grid` there, as tokens at the middles of its cells; a `Gaussian`, in closed form; or a `GaussianMixture`,
+      on the line by quadrature fine enough for eps, else by 4096 samples drawn with `key`.
     - `eps`: the temperature, in units of squared length.
     - `tolerance`: the largest violation of a marginal; by default 1e-10 in float64, 1e-5 in float32.
     - `start`: where to begin: a bridge of as many tokens, such as that of the step before, or a potential, one number a token.
@@ -85,10 +86,12 @@ def _gaussian(mu: Gaussian, nu: Gaussian | None, eps: Array) -> GaussianBridge:
 
 def _tokens(mu: Any, eps: Array, key: PRNGKeyArray | None) -> Particles:
     """A measure as tokens in R^d."""
+    if isinstance(mu, Grid) and isinstance(mu.space, Euclidean):
+        return tokens_of(mu)
     if isinstance(mu, Particles) and isinstance(mu.space, Euclidean):
         return mu
     if not isinstance(mu, Gaussian | GaussianMixture):
-        raise TypeError(f"a bridge is for Particles in R^d, a Gaussian or a GaussianMixture, got {_name(mu)}")
+        raise TypeError(f"a bridge is for Particles or a Grid in R^d, a Gaussian or a GaussianMixture, got {_name(mu)}")
     if mu.dim > 1:
         if key is None:
             raise ValueError(f"a {_name(mu)} in R^{mu.dim} is sampled for its bridge, which needs key=jax.random.key(seed), got none")

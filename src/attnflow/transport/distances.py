@@ -1,6 +1,6 @@
 """Wasserstein distances that are exact."""
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -8,42 +8,57 @@ from jaxtyping import Array, Float
 
 from attnflow._arrays import cast
 from attnflow._linalg import psd_sqrt
-from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles
+from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure, Particles, Zonal
 from attnflow.spaces import Euclidean, Sphere
 from attnflow.transport.circle import squared_on_the_circle
 from attnflow.transport.discrete import squared_by_simplex
-from attnflow.transport.line import Tokens, projected, root, squared_on_the_line
+from attnflow.transport.line import root, squared_on_the_line
+from attnflow.transport.pictures import PICTURES, angles, bars_of, check_cells, occupied, projected, tokens_of
 
 
 def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
     """`W2(mu, nu) = min (E dist(x, y)^2)^1/2` over couplings, with the geodesic distance of the space: `|x-y|` in R^d, the angle between x
     and y on the sphere.
 
-    - On the line: any two of `Particles`, `Gaussian` and `GaussianMixture`, by quantile functions. Exact to round-off; for two mixtures by
-      a quadrature whose error is below 1e-10 of their variance in double precision.
+    - On the line: any two of `Particles`, `Grid`, `Gaussian` and `GaussianMixture`, by quantile functions. Exact to round-off; for two
+      mixtures, or one and a grid, by a quadrature whose error is below 1e-10 of their variance in double precision.
     - Two Gaussians in R^d: `bures`.
-    - Two clouds on the circle: exact, by the best shift of the quantile functions.
+    - Two clouds or grids on the circle: exact, by the best shift of the quantile functions.
     - Two clouds in R^d or on S^{d-1}, at most 5000^2 pairs: exact, by the network simplex of POT, with its optimality checked. It has first
       derivatives, but runs on the host: not under `jit`.
+    - A grid in R^2 or on S^2 counts as a cloud: the cells that have mass, each at its middle. For each grid this leaves out at most the
+      spread within a cell, `(sum over axes of width^2 / 12)^1/2`.
+    - Two `Zonal` grids: mass moves along meridians, so that this is the distance of the laws of the angle, on the line.
+
+    On the line and the circle a grid is the density that is constant in each cell, in a `Zonal` one by angle.
     """
+    if _zonal(mu) and _zonal(nu) and mu.dim == nu.dim:
+        return root(squared_on_the_line(bars_of(mu), bars_of(nu)))
     mu, nu = one_space(mu, nu)
     if mu.dim == 1:
         line = jnp.ones(1, mu.mean.dtype)
         return root(squared_on_the_line(projected(mu, line), projected(nu, line)))
     if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
         return bures(mu, nu)
-    if not (isinstance(mu, Particles) and isinstance(nu, Particles)):
+    if not (isinstance(mu, Particles | Grid) and isinstance(nu, Particles | Grid)):
         raise TypeError(
             f"in R^{mu.dim} wasserstein2 is for two clouds or two Gaussians, got {type(mu).__name__} and {type(nu).__name__}; "
             "draw tokens with .sample(n, key=key), or use sliced_wasserstein2"
         )
     if isinstance(mu.space, Sphere) and mu.dim == 2:
-        return root(squared_on_the_circle(*(Tokens(jnp.arctan2(*cloud.points.T[::-1]), cloud.weights) for cloud in (mu, nu))))
-    return root(squared_by_simplex(mu, nu))
+        return root(squared_on_the_circle(angles(mu), angles(nu)))
+    return root(squared_by_simplex(*(occupied(tokens_of(measure)) if isinstance(measure, Grid) else measure for measure in (mu, nu))))
 
 
-def bures(mu: Gaussian, nu: Gaussian) -> Float[Array, ""]:
-    """`(|m - n|^2 + tr S + tr T - 2 tr (S^1/2 T S^1/2)^1/2)^1/2`, the distance W2 of N(m, S) and N(n, T)."""
+def _zonal(mu: Any) -> TypeGuard[Grid]:
+    return isinstance(mu, Grid) and isinstance(mu.axes[0], Zonal)
+
+
+def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
+    """`(|m - n|^2 + tr S + tr T - 2 tr (S^1/2 T S^1/2)^1/2)^1/2`, the distance W2 of N(m, S) and N(n, T).
+
+    For measures that are not Gaussian it is that of the Gaussians with their moments, which is at most their own distance.
+    """
     left, right = psd_sqrt(mu.cov), psd_sqrt(nu.cov)
     inner = left @ nu.cov @ left
     shape = jnp.trace(mu.cov) + jnp.trace(nu.cov) - 2 * jnp.trace(psd_sqrt((inner + inner.T) / 2))
@@ -56,13 +71,15 @@ def bures(mu: Gaussian, nu: Gaussian) -> Float[Array, ""]:
 
 
 def one_space(mu: Any, nu: Any) -> tuple[Any, Any]:
-    """Both measures in one precision; an error unless they live on one space."""
+    """Both measures in one precision; an error unless they live on one space, and the cells of a grid are places in it."""
     for measure in (mu, nu):
-        if not isinstance(measure, Particles | Gaussian | GaussianMixture):
-            raise TypeError(f"a distance is for Particles, Gaussian and GaussianMixture, got {type(measure).__name__}")
+        if not isinstance(measure, Particles | Grid | Gaussian | GaussianMixture):
+            raise TypeError(f"a distance is for {PICTURES}, got {type(measure).__name__}")
     if mu.dim != nu.dim:
         raise ValueError(f"both measures must live in one space, got R^{mu.dim} and R^{nu.dim}")
     spaces = [type(getattr(measure, "space", Euclidean())).__name__ for measure in (mu, nu)]
     if spaces[0] != spaces[1]:
         raise ValueError(f"both measures must live on one space, got {spaces[0]} and {spaces[1]}; give both clouds the same space=")
+    check_cells(mu)
+    check_cells(nu)
     return cast((mu, nu), jnp.result_type(*jax.tree.leaves((mu, nu))))

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 
 from attnflow._arrays import floats, known
 from attnflow.measures import Gaussian, GaussianMixture, Measure
-from attnflow.transport.line import projected, quantile
+from attnflow.transport.line import quantile
+from attnflow.transport.pictures import projected
 
 Law = Gaussian | GaussianMixture
 

@@ -10,14 +10,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from attnflow._arrays import floats, known
 from attnflow.measures import Measure
 from attnflow.transport.distances import one_space
-from attnflow.transport.line import projected, root, squared_on_the_line
+from attnflow.transport.line import root, squared_on_the_line
+from attnflow.transport.pictures import projected
 
 
 def sliced_wasserstein2(mu: Measure, nu: Measure, directions: Any = 128, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
     """`(mean over theta of W2^2(<theta, .>_# mu, <theta, .>_# nu))^1/2`, theta uniform on the unit sphere of R^d; on each line W2 is exact.
 
-    Any two of `Particles`, `Gaussian` and `GaussianMixture`; tokens on the sphere count as points of R^d. O(n log n) a direction, O(n)
-    memory, compiled, differentiable. Bonneel et al., J. Math. Imaging Vis. 51 (2015).
+    Any two of `Particles`, `Grid`, `Gaussian` and `GaussianMixture`; tokens on the sphere count as points of R^d, and so do the middles of
+    the cells of a grid, except on the line. O(n log n) a direction, O(n) memory, compiled, differentiable. Bonneel et al., J. Math. Imaging
+    Vis. 51 (2015).
 
     **Arguments:** `directions` is how many are drawn with `key`, or an array `[k, d]` of them, whose lengths do not matter. For two laws
     that differ by a shift, k drawn directions leave a relative standard error of `((d-1) / (2 (d+2) k))^1/2`; else other keys show it.
