@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attnflow.attention.normalisations.sinkhorn import Sinkhorn as Sinkhorn
     from attnflow.attention.normalisations.softmax import Softmax as Softmax
     from attnflow.attention.normalisations.unnormalized import Unnormalized as Unnormalized
+    from attnflow.attention.zero_temperature import ZeroTemperature as ZeroTemperature
     from attnflow.flow.events import Consensus as Consensus
     from attnflow.flow.events import Steady as Steady
     from attnflow.flow.fields import Perceptron as Perceptron
@@ -118,6 +119,7 @@ _NAMES = {
     "attention.normalisations.sinkhorn": ("Sinkhorn",),
     "attention.normalisations.softmax": ("Softmax",),
     "attention.normalisations.unnormalized": ("Unnormalized",),
+    "attention.zero_temperature": ("ZeroTemperature",),
     "flow.events": ("Consensus", "Steady"),
     "flow.fields": ("Perceptron", "ResNet"),
     "flow.frames": ("normalised", "rescaled"),

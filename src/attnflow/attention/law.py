@@ -13,7 +13,7 @@ from attnflow._linalg import is_psd
 from attnflow.attention.field import Field
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.attention.normalisations.softmax import Softmax
-from attnflow.attention.on_grid import check_grid, lattice_of, mask_on
+from attnflow.attention.on_grid import check_grid, lattice_of, mask_on, on_axes
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Grid, Particles
 from attnflow.sums import ALiBi, Atoms, Causal, Engine, Explicit, Logit, Mask, Window
 
@@ -67,7 +67,7 @@ class Attention(Law):
             # In order, so that a streamed sum can skip the tiles that nobody sees.
             rows = jnp.argsort(mu.sequence)  # pyright: ignore[reportAttributeAccessIssue]
             atoms = jax.tree.map(lambda leaf: leaf[rows], atoms._replace(mask=None))._replace(mask=atoms.mask)
-        return AttentionVelocity(law.normalize.average(law.logit, atoms, sums), law.value, law.mask)
+        return AttentionVelocity(on_axes(law.normalize.average(law.logit, atoms, sums), mu), law.value, law.mask)
 
     def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         law, x = self._fitted(mu), floats("x", x, "m d").astype(mu.dtype)

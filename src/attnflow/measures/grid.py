@@ -152,8 +152,11 @@ class Grid(FlowingMeasure):
         return isinstance(self.axes[0], Zonal)
 
     def check_resolution(self, sharpness: float) -> None:
-        """Raise if a kernel of width `sharpness^(-1/2)` is narrower than a cell."""
+        """Raise if a kernel of width `sharpness^(-1/2)` is narrower than a cell, or than the gaps of the rule around a band."""
         for axis in self.axes:
+            if isinstance(axis, Zonal) and math.pi * math.sqrt(sharpness) > axis.nodes:
+                needed = f"{math.ceil(math.pi * math.sqrt(sharpness))} nodes"
+                raise ValueError(_NARROW.format(1 / math.sqrt(sharpness), needed, axis.nodes).replace("a cell", "the gap of nodes", 1))
             if isinstance(axis, Order) or axis.width**2 * sharpness <= 1:
                 continue
             factor = axis.width * math.sqrt(sharpness)

@@ -1,0 +1,60 @@
+"""The limit of softmax attention on the sphere at zero temperature, for laws of full support."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import cast, known, square
+from attnflow.attention.field import Field
+from attnflow.attention.on_grid import check_symmetry
+from attnflow.measures import FlowingMeasure, Grid, Particles
+from attnflow.spaces import Sphere
+from attnflow.sums import Engine, Logit
+
+
+class ZeroTemperature(Field):
+    """`x' = P_x V A x / |A x|`: what `Attention(logit, V)` on the sphere tends to as its temperature falls (arXiv:2605.10931).
+
+    The kernel `e^{<y, A x> / T}` picks the key `A x / |A x|`, of largest logit on the whole sphere, wherever the mass is: the field does
+    not depend on the measure, and the equation is linear in it. With the logit `beta <B y, x>` of the source, `A = beta B^T`, so that this
+    is `x' = P_x V B^T x / |B^T x|`. Where `A x = 0`, a set without mass, there is no such key, and the velocity is set to 0.
+
+    **Arguments:**
+
+    - `logit`: from `dot_product`, without biases; its temperature does not matter.
+    - `value`: V, `[d, d]`.
+    """
+
+    logit: Logit
+    value: Float[Array, "d d"]
+
+    def __init__(self, logit: Logit, value: Any):
+        self.logit, self.value = logit, square("value", value)
+        if logit.P is not None or logit.p is not None:
+            raise ValueError("the limit at zero temperature is known here for a dot product without a bias of the query, got another logit")
+        if len(self.value) != logit.dim:
+            raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {list(self.value.shape)}")
+
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Towards":
+        if not isinstance(mu, Particles | Grid) or not isinstance(mu.space, Sphere):
+            raise ValueError(f"the limit at zero temperature is for tokens or a Grid on the Sphere, got {type(mu).__name__} elsewhere")
+        if mu.dim != self.logit.dim:
+            raise ValueError(f"the law acts on R^{self.logit.dim}, got a measure on R^{mu.dim}")
+        if isinstance(mu, Grid) and known(self.logit, self.value):
+            check_symmetry(self, mu)
+        return cast(Towards(self.logit.A, self.value), mu.dtype)
+
+
+class Towards(eqx.Module):
+    """`x -> V A x / |A x|`."""
+
+    A: Float[Array, "d d"]
+    value: Float[Array, "d d"]
+
+    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        key = x @ self.A.T
+        square = jnp.sum(key**2, axis=1, keepdims=True)
+        some = square > 0
+        return jnp.where(some, key / jnp.sqrt(jnp.where(some, square, 1)), 0) @ self.value.T

@@ -1,0 +1,21 @@
+"""How far a law of compact support can spread (arXiv:2501.18322)."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import floats, known, square
+
+
+def support_radius(radius: Any, value: Any, t: Any) -> Float[Array, "..."]:
+    """`e^{t |V|} R(0)`, a bound of the radius R(t) of the support around the origin, with the spectral norm |V| (arXiv:2501.18322).
+
+    It holds for attention with weights that are positive and sum to one (softmax, L2, Sinkhorn, hardmax), under a mask too: the average of
+    keys lies in the ball that the keys lie in, so that `|x'| <= |V| R`. Unnormalized and linear attention break it.
+    """
+    start, V = floats("radius", radius, ""), square("value", value)
+    times = floats("t", t, "k" if jnp.ndim(t) else "")
+    if known(start, times) and (float(start) < 0 or float(jnp.min(times)) < 0):
+        raise ValueError(f"radius and t must not be negative, got {float(start)} and {float(jnp.min(times))}")
+    return start * jnp.exp(jnp.linalg.norm(V, 2) * times)
