@@ -91,8 +91,8 @@ def test_ctrl_c_is_one_line_and_130(tmp_path, monkeypatch, capsys):
     [
         ([], "the commands are list, run, demo and version, got none"),
         (["dmeo"], "the commands are list, run, demo and version, got 'dmeo'"),
-        (["run"], "the studies are demo, fashion, heat"),
-        (["run", "cold"], "got 'cold'; attnflow list says more"),
+        (["run"], "demo, fashion, heat"),
+        (["run", "warm"], "got 'warm'; attnflow list says more"),
         (["run", "heat", "--steps", "4", "many"], "--steps"),
         (["run", "heat", "--steps", "4", "8"], "steps must be at least three different numbers of at least 1, got [4, 8]"),
         (["run", "mixture", "--eps", "0"], "eps must be positive and finite, got 0.0"),

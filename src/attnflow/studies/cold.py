@@ -1,0 +1,304 @@
+"""At low temperature attention on the sphere is a linear flow, which ends on the dominating directions of V B^T (arXiv:2605.10931).
+
+With the logit `beta <B y, x>` the average `m(x) = integral e^{beta <By,x>} y dmu / integral e^{beta <By,x>} dmu` tends to
+`B^T x / |B^T x|` if mu has a positive density, and the flow to `x' = P_x V B^T x / |B^T x|`. Measured here:
+
+- the Laplace principle as a rate. With B = I, `beta |m - x|` tends to `(((d-1)/2)^2 + |grad log rho|^2)^(1/2)`: (d-1)/2 for the uniform
+  law. On the circle, on S^2 and on laws symmetric about an axis in R^4 and R^8;
+- the flow. For a smooth law the distance W2 at a fixed time falls like 1/beta, on grids and on tokens; the theorem says
+  `(log(beta+1)/beta)^(1/2)`. Tokens stop following where the kernel becomes narrower than their gaps: their number must grow with beta;
+- concentration. The law tends to the push-forward of the first one under x -> Pi x / |Pi x|, with the spectral projector Pi of V B^T, which
+  is oblique; the orthogonal projector onto the same eigenspace gives another law. At a finite beta tokens come close to that law, and leave
+  it as they cluster, as the bound `(log(beta+1)/beta)^(1/2) e^{Ct} + e^{-ct}` lets them. (B^T maps the eigenspace to itself here. If it
+  does not, n tokens soon have none near their keys, and leave earlier, at every beta.)
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+import attnflow as af
+from attnflow.studies.check import Check
+from attnflow.studies.fit import PowerLaw, power_law
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+# On the circle: B, and V B^T with the eigenvalues 1 and -1/2 and slanted eigenvectors.
+_B = np.array([[1.2, 0.3], [-0.2, 0.8]])
+_SLANTED = np.array([[1.0, 0.6], [0.2, 1.0]])
+# On S^2: V B^T with the eigenvalue 1 on the plane of the first two axes and -1/2 across it, at a slant; B turns that plane in itself, so
+# that tokens that are close to it have their keys close to it too.
+_PLANE = np.array([[1.0, 0.0, 1.8], [0.0, 1.0, 0.6], [0.0, 0.0, 1.0]])
+_TURN = np.array([[0.8, -0.6, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]])
+_GAP = 1.5
+# How many of the largest beta a rate is fitted over: it is one in the limit.
+_LAST = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """At which temperatures, on how fine grids, with how many tokens."""
+
+    betas: tuple[float, ...] = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+    """the inverse temperatures, rising by one factor"""
+    cells: int = 512
+    """how many cells the circle has; the angle of symmetric laws has half as many"""
+    frequency: int = 24
+    """how fine the grid of S^2 is"""
+    t1: float = 1.0
+    """when finite and infinite beta are compared"""
+    tokens: tuple[int, ...] = (64, 512, 4096)
+    """how many tokens follow on the circle"""
+    concentrating: int = 1000
+    """how many tokens concentrate on S^2"""
+    cold: tuple[float, ...] = (20.0, 100.0, 500.0)
+    """at which beta they do, beside the limit"""
+    t2: float = 6.0
+    """until when they do"""
+    seed: int = 0
+    """of the tokens on S^2"""
+
+    def __post_init__(self):
+        if len(self.betas) < _LAST or not all(0 < small < large < math.inf for small, large in zip(self.betas, self.betas[1:])):
+            raise ValueError(f"betas must be at least {_LAST} positive numbers, rising, got {list(self.betas)}")
+        if not np.allclose(np.diff(np.log(self.betas)), np.log(self.betas[1] / self.betas[0])):
+            raise ValueError(f"betas must rise by one factor, got {list(self.betas)}")
+        for name in ("t1", "t2"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
+        for name, least in (("cells", 16), ("frequency", 4), ("concentrating", 50)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not self.tokens or min(self.tokens) < 8:
+            raise ValueError(f"tokens must be at least 8, got {list(self.tokens)}")
+        if not self.cold or min(self.cold) <= 0:
+            raise ValueError(f"cold must be positive, got {list(self.cold)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Laplace:
+    """One law: `error[k]` is the largest `|m - x|` at `betas[k]`, `constant` what `beta |m - x|` should tend to."""
+
+    law: str
+    betas: Float[np.ndarray, " k"]
+    error: Float[np.ndarray, " k"]
+    constant: float
+
+    @property
+    def fit(self) -> PowerLaw:
+        return power_law(self.betas[-_LAST:], self.error[-_LAST:])
+
+    @property
+    def limit(self) -> float:
+        """`beta |m - x|` taken to beta = infinity through its last two values, with an error in 1/beta."""
+        scaled, factor = (self.betas * self.error)[-2:], self.betas[-1] / self.betas[-2]
+        return float((factor * scaled[1] - scaled[0]) / (factor - 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """`error[k]` is W2 at t1 between the law at `betas[k]` and the limit, from one start."""
+
+    start: str
+    betas: Float[np.ndarray, " k"]
+    error: Float[np.ndarray, " k"]
+
+    @property
+    def fit(self) -> PowerLaw:
+        return power_law(self.betas[-_LAST:], self.error[-_LAST:])
+
+
+@dataclasses.dataclass(frozen=True)
+class Concentration:
+    """Tokens on S^2 at times `ts`: W2 to the push-forward under the spectral projector, in the limit and at each beta; in the limit also to
+    that under the orthogonal projector; and the distance of the two targets. `straight` is the largest error of a token in the limit
+    flow, whose `x(t)` is `e^{tM} x / |e^{tM} x|`, M = V B^T, because B turns."""
+
+    ts: Float[np.ndarray, " t"]
+    oblique: Float[np.ndarray, " t"]
+    orthogonal: Float[np.ndarray, " t"]
+    cold: dict[float, Float[np.ndarray, " t"]]
+    apart: float
+    straight: float
+
+    @property
+    def rate(self) -> float:
+        """How fast the limit flow approaches its target, over the second half."""
+        half = len(self.ts) // 2
+        return float(np.polyfit(self.ts[half:], np.log(self.oblique[half:]), 1)[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    spec: Spec
+    laplace: list[Laplace]
+    flows: list[Flow]
+    concentration: Concentration
+
+
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """The average, the flow, and the end."""
+    from rich.progress import Progress
+
+    spec = Spec() if spec is None else spec
+    meshes = grids(spec)
+    with Progress(disable=not progress) as bar:
+        task = bar.add_task("low temperature", total=2 * len(meshes) + 2 + len(spec.tokens) + 1)
+
+        def done(value: Any) -> Any:
+            bar.advance(task)
+            return value
+
+        laplace = [done(principle(f"{name}, {law}", axes, law, spec)) for name, axes in meshes.items() for law in ("uniform", "curved")]
+        start = af.Grid.from_density(lambda x: (1 + x[:, 0] * x[:, 1]) / (2 * np.pi), meshes["circle"])
+        V = _SLANTED @ np.diag([1.0, -0.5]) @ np.linalg.inv(_SLANTED) @ np.linalg.inv(_B.T)
+        starts = {"circle, grid": start} | {f"circle, {n} tokens": start.quantiles(n) for n in spec.tokens}
+        flows = [done(flow(name, mu, _B, V, spec)) for name, mu in starts.items()]
+        zonal = af.Grid.uniform(meshes["$R^4$"])
+        flows.append(done(flow("$R^4$, grid", zonal, np.diag([2.0, 1.0, 1.0, 1.0]), np.eye(4), spec)))
+        return Result(spec, laplace, flows, done(concentrate(spec)))
+
+
+def grids(spec: Spec) -> dict[str, list[Any]]:
+    """The axes; a rule around the bands of a zonal grid that is fine enough for the largest beta."""
+    nodes = max(32, math.ceil(3.2 * math.sqrt(2 * spec.betas[-1])))
+    meshes: dict[str, list[Any]] = {"circle": [af.Circle(spec.cells)], "$S^2$": [af.Icosphere(spec.frequency)]}
+    return meshes | {f"$R^{d}$": [af.Zonal(d, spec.cells // 2, nodes)] for d in (4, 8)}
+
+
+def principle(name: str, axes: list[Any], law: str, spec: Spec) -> Laplace:
+    """The average on a grid against x, for the uniform law or one with density `1 + x_1^2` up to a factor."""
+    mu = af.Grid.uniform(axes)
+    x, d = mu.points, mu.dim
+    slope = jnp.zeros(len(x))
+    if law == "curved":
+        mass = mu.mass * (1 + x[:, 0] ** 2)
+        mu = mu.with_state(mass / mass.sum())
+        # |grad log (1 + x_1^2)| on the sphere.
+        slope = 2 * jnp.abs(x[:, 0]) * jnp.sqrt(jnp.maximum(1 - x[:, 0] ** 2, 0)) / (1 + x[:, 0] ** 2)
+    error = [float(jnp.linalg.norm(af.simple_attention(beta, d).at(mu)(x) - x, axis=1).max()) for beta in spec.betas]
+    return Laplace(name, np.array(spec.betas), np.array(error), float(jnp.hypot((d - 1) / 2, slope).max()))
+
+
+def pair(B: np.ndarray, V: np.ndarray) -> tuple[Callable[[float], af.Attention], af.ZeroTemperature]:
+    """The law at a given beta, `beta <B y, x> = <I x, B y> / (1/beta)`, and its limit."""
+    eye = np.eye(len(B))
+    return lambda beta: af.Attention(af.dot_product(eye, B, 1 / beta), V), af.ZeroTemperature(af.dot_product(eye, B), V)
+
+
+def flow(name: str, start: Any, B: np.ndarray, V: np.ndarray, spec: Spec) -> Flow:
+    law, limit = pair(B, V)
+    end = af.solve(limit, start, spec.t1, save_at=1).final
+    error = [float(af.wasserstein2(af.solve(law(beta), start, spec.t1, save_at=1).final, end)) for beta in spec.betas]
+    return Flow(name, np.array(spec.betas), np.array(error))
+
+
+def concentrate(spec: Spec) -> Concentration:
+    M = _PLANE @ np.diag([1.0, 1.0, 1.0 - _GAP]) @ np.linalg.inv(_PLANE)
+    # B turns, so that B^-T = B and V B^T = M.
+    B, V = _TURN, M @ _TURN
+    law, limit = pair(B, V)
+    start = af.samplers.sphere(spec.concentrating, 3, key=jax.random.key(spec.seed))
+    oblique = af.Particles(af.theory.cold_limit(start.points, B, V), space=af.Sphere())
+    # The eigenspace is that of the first two axes, on which this projects orthogonally.
+    flat = start.points * jnp.array([[1.0, 1.0, 0.0]])
+    orthogonal = af.Particles(flat / jnp.linalg.norm(flat, axis=1, keepdims=True), space=af.Sphere())
+
+    def distances(path: Any, target: Any) -> np.ndarray:
+        return np.array([float(af.wasserstein2(frame, target)) for frame in path])
+
+    paths = {beta: af.solve(law(beta), start, spec.t2, save_at=13) for beta in spec.cold}
+    path = af.solve(limit, start, spec.t2, save_at=13)
+    exact = np.asarray(start.points) @ np.asarray(jax.scipy.linalg.expm(spec.t2 * jnp.asarray(M))).T
+    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    return Concentration(
+        np.asarray(path.ts),
+        distances(path, oblique),
+        distances(path, orthogonal),
+        {beta: distances(found, oblique) for beta, found in paths.items()},
+        float(af.wasserstein2(oblique, orthogonal)),
+        float(np.abs(np.asarray(path.final.points) - exact).max()),
+    )
+
+
+def checks(result: Result) -> list[Check]:
+    """Rates, constants, and which projector it is."""
+    found = []
+    for law in result.laplace:
+        found += [
+            Check(f"{_plain(law.law)}: rate of |m - x| in beta", law.fit.slope, -1.0, 0.1),
+            Check(f"{_plain(law.law)}: limit of beta |m - x|", law.limit, law.constant, 0.01 * law.constant),
+        ]
+    found += [
+        Check(f"{_plain(flow.start)}: rate of W2 at t1 in beta", flow.fit.slope, -1.0, 0.15)
+        for flow in result.flows
+        if "grid" in flow.start
+    ]
+    few, many = (flow.error for flow in result.flows[1 : len(result.spec.tokens) + 1 : max(len(result.spec.tokens) - 1, 1)])
+    grid, end = result.flows[0].error, result.concentration
+    return [
+        *found,
+        Check("circle: W2 at the smallest beta, most tokens over grid", float(many[0] / grid[0]), 1.0, 0.05),
+        Check("circle: W2 at the largest beta, grid over fewest tokens", float(grid[-1] / few[-1]), 0.0, 0.5),
+        Check("S^2: tokens of the limit flow against e^{tM} x / |e^{tM} x|", end.straight, 0.0, 1e-5),
+        Check("S^2: W2 to the spectral push-forward at the end", float(end.oblique[-1]), 0.0, 0.02),
+        Check("S^2: W2 to the orthogonal one, over the distance of the two", float(end.orthogonal[-1] / end.apart), 1.0, 0.05),
+        Check("S^2: rate of approach in t", end.rate, -_GAP, 0.2),
+        Check("S^2: least W2 over t, largest over smallest beta", float(_least(end)[-1] / _least(end)[0]), 0.0, 0.6),
+    ]
+
+
+def _least(end: Concentration) -> np.ndarray:
+    """The least distance over time, beta by beta."""
+    return np.array([end.cold[beta].min() for beta in sorted(end.cold)])
+
+
+def _plain(label: str) -> str:
+    return label.replace("$", "")
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """Every error and fitted rate."""
+    rates = {"Laplace principle": result.laplace, "flow": result.flows}
+    numbers: dict[str, Any] = {
+        kind: [dataclasses.asdict(item) | {"rate": [item.fit.slope, item.fit.half_width]} for item in items]
+        for kind, items in rates.items()
+    }
+    return numbers | {"concentration": dataclasses.asdict(result.concentration) | {"rate": result.concentration.rate}}
+
+
+def figure(result: Result) -> "matplotlib.figure.Figure":
+    """The Laplace principle in units of its limit; the flow against beta; the end against time."""
+    with af.plot.look():
+        page = af.plot.new_figure(af.plot.PAGE, 0.4 * af.plot.PAGE)
+        left, middle, right = page.subplots(1, 3)
+        for i, law in enumerate(result.laplace):
+            style = {"color": af.plot.COLOURS[i // 2], "marker": "os"[i % 2], "markerfacecolor": "white" if i % 2 else None}
+            label = law.law.split(",")[0] if i % 2 == 0 else None
+            left.semilogx(law.betas, law.betas * law.error / law.constant, markersize=4, linewidth=0.9, label=label, **style)
+        left.axhline(1, color="0.6", linewidth=0.6, zorder=0)
+        left.set(title="average; open: not uniform", ylabel=r"$\beta\,|m - x|$ over its limit", xlabel=r"$\beta$")
+        left.legend()
+        for colour, one in zip(af.plot.COLOURS, result.flows):
+            line = "-" if "grid" in one.start else "--"
+            middle.loglog(one.betas, one.error, "o" + line, color=colour, markersize=3.5, linewidth=0.9, label=one.start)
+        last = result.flows[0]
+        middle.loglog(last.betas, 0.35 * last.error[-1] * last.betas[-1] / last.betas, ":", color="0.4", linewidth=1)
+        middle.annotate(r"$1/\beta$", (last.betas[1], 0.35 * last.error[-1] * last.betas[-1] / last.betas[1]), va="top", ha="right")
+        middle.set(title=f"flow at $t = {result.spec.t1:g}$", xlabel=r"$\beta$", ylabel=r"$W_2$ to the limit flow")
+        middle.legend(fontsize=7)
+        end = result.concentration
+        right.semilogy(end.ts, end.oblique, "-", color=af.plot.COLOURS[5], label=r"$\beta = \infty$")
+        right.semilogy(end.ts, end.orthogonal, "-.", color=af.plot.COLOURS[4], label=r"$\beta = \infty$, orthogonal $\Pi$")
+        for colour, (beta, distances) in zip(af.plot.COLOURS, end.cold.items()):
+            right.semilogy(end.ts, distances, "o--", color=colour, markersize=3, linewidth=0.9, label=f"$\\beta = {beta:g}$")
+        right.set(title=r"end on $S^2$", xlabel="$t$", ylabel=r"$W_2$ to the push-forward under $\Pi$")
+        right.legend(fontsize=7)
+    return page

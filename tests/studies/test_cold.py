@@ -1,0 +1,109 @@
+"""Low temperature at a small size: closed forms, which projector it is, and that each check can fail."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import attnflow as af
+from attnflow.studies import cold
+
+SPEC = cold.Spec(betas=(8.0, 16.0, 32.0, 64.0), cells=128, frequency=12, t1=0.5, tokens=(16, 512), concentrating=60, cold=(20.0,), t2=5.0)
+
+
+@pytest.fixture(scope="module")
+def result() -> cold.Result:
+    """The circle, where the few tokens are made up, and tokens on S^2."""
+    axes = cold.grids(SPEC)["circle"]
+    laplace = [cold.principle(f"circle, {law}", axes, law, SPEC) for law in ("uniform", "curved")]
+    start = af.Grid.from_density(lambda x: (1 + x[:, 0] * x[:, 1]) / (2 * np.pi), axes)
+    V = cold._SLANTED @ np.diag([1.0, -0.5]) @ np.linalg.inv(cold._SLANTED) @ np.linalg.inv(cold._B.T)
+    flows = [cold.flow("circle, grid", start, cold._B, V, SPEC)]
+    flows += [cold.Flow("circle, 16 tokens", flows[0].betas, np.full(4, 0.1))]
+    flows += [cold.flow("circle, 512 tokens", start.quantiles(512), cold._B, V, SPEC)]
+    return cold.Result(SPEC, laplace, flows, cold.concentrate(SPEC))
+
+
+def test_the_uniform_law_is_known(result):
+    """`1 - I_1(b) / I_0(b)`, and 1/2 in the limit."""
+    uniform, curved = result.laplace
+    exact = 1 - np.asarray(af.theory.uniform_mean(np.array(SPEC.betas)[:, None] * [[1.0, 0.0]]))[:, 0]
+    np.testing.assert_allclose(uniform.error, exact, rtol=1e-9)
+    assert (uniform.constant, uniform.limit) == pytest.approx((0.5, 0.5), rel=1e-3)
+    # |grad log (1 + cos^2 a)| = |sin 2a| / (1 + cos^2 a) is largest where cos^2 a = 1/3: 1/sqrt(2).
+    assert curved.constant == pytest.approx(np.hypot(0.5, 0.5**0.5), rel=1e-3)
+    assert curved.limit == pytest.approx(curved.constant, rel=5e-3)
+
+
+def test_grid_and_tokens_leave_the_limit_alike(result):
+    grid, _, many = (flow.error for flow in result.flows)
+    np.testing.assert_allclose(many[:2] / grid[:2], 1, atol=0.05)
+    assert result.flows[0].fit.slope == pytest.approx(-1, abs=0.15)
+
+
+def test_the_projector_is_the_spectral_one(result):
+    end = result.concentration
+    assert end.straight < 1e-6
+    assert end.oblique[-1] < 0.01 < 0.1 < end.apart
+    assert end.orthogonal[-1] == pytest.approx(end.apart, rel=0.05)
+    assert end.cold[20.0].min() < 0.35
+
+
+def test_each_check_can_fail(result):
+    end = result.concentration
+    decay = dataclasses.replace(
+        end, oblique=0.7 * np.exp(-1.5 * end.ts), orthogonal=np.full_like(end.ts, end.apart), cold={20.0: end.ts + 1, 90.0: end.ts + 0.3}
+    )
+    one, few, many = result.flows
+    exact = [dataclasses.replace(one, error=1 / one.betas), few, dataclasses.replace(many, error=1 / one.betas)]
+    good = dataclasses.replace(result, flows=exact, concentration=decay)
+
+    def failed(**change):
+        return [check.name.split(": ")[1] for check in cold.checks(dataclasses.replace(good, **change)) if not check.ok]
+
+    assert failed() == []
+    law = result.laplace[0]
+    assert failed(laplace=[dataclasses.replace(law, error=law.error**0.5)]) == ["rate of |m - x| in beta", "limit of beta |m - x|"]
+    assert failed(flows=[dataclasses.replace(exact[0], error=exact[0].betas ** -0.5), *exact[1:]]) == [
+        "rate of W2 at t1 in beta",
+        "W2 at the smallest beta, most tokens over grid",
+        "W2 at the largest beta, grid over fewest tokens",
+    ]
+    swapped = dataclasses.replace(decay, oblique=decay.orthogonal, orthogonal=decay.oblique, straight=1.0, cold={20.0: end.ts + 1})
+    assert failed(concentration=swapped) == [
+        "tokens of the limit flow against e^{tM} x / |e^{tM} x|",
+        "W2 to the spectral push-forward at the end",
+        "W2 to the orthogonal one, over the distance of the two",
+        "rate of approach in t",
+        "least W2 over t, largest over smallest beta",
+    ]
+
+
+def test_the_figure(result, tmp_path):
+    page = cold.figure(result)
+    _, middle, right = page.axes
+    np.testing.assert_array_equal(middle.lines[0].get_ydata(), result.flows[0].error)
+    assert len(right.get_legend().get_texts()) == 3
+    page.savefig(tmp_path / "cold.pdf", dpi=50)
+    assert len(cold.measured(result)["flow"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"betas": (8.0, 16.0, 32.0)}, "betas must be at least 4 positive numbers, rising"),
+        ({"betas": (8.0, 16.0, 32.0, 48.0)}, "betas must rise by one factor"),
+        ({"t2": 0.0}, "t2 must be positive and finite, got 0.0"),
+        ({"frequency": 2}, "frequency must be at least 4, got 2"),
+        ({"tokens": (4,)}, r"tokens must be at least 8, got \[4\]"),
+        ({"cold": ()}, r"cold must be positive, got \[\]"),
+    ],
+)
+def test_a_bad_spec_is_refused(bad, message):
+    with pytest.raises(ValueError, match=message):
+        cold.Spec(**bad)
+
+
+@pytest.mark.slow
+def test_full_size():
+    assert [check for check in cold.checks(cold.run()) if not check.ok] == []
