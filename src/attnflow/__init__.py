@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from attnflow.attention.normalisations.softmax import Softmax as Softmax
     from attnflow.attention.normalisations.unnormalized import Unnormalized as Unnormalized
     from attnflow.attention.zero_temperature import ZeroTemperature as ZeroTemperature
+    from attnflow.flow.bifurcation import Bifurcation as Bifurcation
+    from attnflow.flow.bifurcation import bifurcation as bifurcation
+    from attnflow.flow.branch import Branch as Branch
+    from attnflow.flow.branch import branch as branch
     from attnflow.flow.events import Consensus as Consensus
     from attnflow.flow.events import Steady as Steady
     from attnflow.flow.fields import Perceptron as Perceptron
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from attnflow.flow.schedules import piecewise as piecewise
     from attnflow.flow.schedules import resampled as resampled
     from attnflow.flow.solve import solve as solve
+    from attnflow.flow.stationary import Stationary as Stationary
+    from attnflow.flow.stationary import stationary as stationary
     from attnflow.measures import Affine as Affine
     from attnflow.measures import Circle as Circle
     from attnflow.measures import Gaussian as Gaussian
@@ -59,6 +65,7 @@ if TYPE_CHECKING:
     from attnflow.observe.density import entropy as entropy
     from attnflow.observe.density import log_density as log_density
     from attnflow.observe.energy import energy as energy
+    from attnflow.observe.stability import growth_rates as growth_rates
     from attnflow.spaces import Euclidean as Euclidean
     from attnflow.spaces import Sphere as Sphere
     from attnflow.sums import ALiBi as ALiBi
@@ -120,6 +127,8 @@ _NAMES = {
     "attention.normalisations.softmax": ("Softmax",),
     "attention.normalisations.unnormalized": ("Unnormalized",),
     "attention.zero_temperature": ("ZeroTemperature",),
+    "flow.bifurcation": ("Bifurcation", "bifurcation"),
+    "flow.branch": ("Branch", "branch"),
     "flow.events": ("Consensus", "Steady"),
     "flow.fields": ("Perceptron", "ResNet"),
     "flow.frames": ("normalised", "rescaled"),
@@ -132,8 +141,10 @@ _NAMES = {
     "flow.record": ("load_path",),
     "flow.schedules": ("Scheduled", "piecewise", "resampled"),
     "flow.solve": ("solve",),
+    "flow.stationary": ("Stationary", "stationary"),
     "observe.density": ("entropy", "log_density"),
     "observe.energy": ("energy",),
+    "observe.stability": ("growth_rates",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -47,6 +47,17 @@ def test_the_approach_to_blow_up():
     assert float(path[1].cov[0, 0]) == pytest.approx(5, rel=1.5e-2)
 
 
+def test_a_given_step_is_the_longest_not_the_only_one():
+    """A step that would empty cells is cut as without it: masses stay non-negative."""
+    law = LAWS["contracting"]
+    free, bound = (af.solve(law, normal(120), t1=4.0, save_at=2, step=step) for step in (None, 2.0))
+    assert float(bound.final.mass.min()) >= 0
+    assert bound.stats["accepted_steps"] >= free.stats["accepted_steps"] / 2
+    np.testing.assert_allclose(bound.final.cov, free.final.cov, rtol=1e-3)
+    fine = af.solve(law, normal(120), t1=4.0, save_at=2, step=0.01)
+    assert fine.stats["accepted_steps"] >= 400
+
+
 def test_no_recompilation_between_runs():
     law = af.simple_attention(0.3, 1)
     counted = []

@@ -63,7 +63,8 @@ def solve(
     - `rtol`, `atol`: tolerances of the adaptive step, for the worst token. By default 1e-7 and 1e-9 in float64, 1e-4 and 1e-6 in float32.
     - `solver`: any diffrax ODE solver; by default Tsit5. On the sphere each step is retracted.
     - `step`: a fixed step size instead of the tolerances. A `Grid` has a scheme of its own, whose steps follow from how fast mass leaves
-      its cells: it takes no solver and no tolerances.
+      its cells: it takes no solver and no tolerances, and `step` is the longest of its steps (by default 1/32 of the span: where next to
+      nothing flows, as near the uniform law, a growth rate needs shorter ones).
     - `noise`: sigma of a Brownian motion of every token: `d_t mu + div(mu Gamma_mu) = 1/2 sigma^2 Laplace mu` (McKean and Vlasov). Tokens
       are moved by Heun's method with fixed steps, by default a thousandth of the span, and need a `key`; a law needs none.
     - `max_steps`: the budget of steps of one segment; `path.stats` says how many segments there were. Inside `jit` and `grad` there is one,
@@ -135,9 +136,9 @@ def _problem(field, mu, span: Times, rtol, atol, solver, step, sums, observe, un
     smallest = 16 * jnp.finfo(mu.dtype).eps * jnp.maximum(jnp.abs(span.t0), jnp.abs(span.t1))
     jumps = getattr(field, "jumps", None)
     jumps = None if jumps is None else jumps.astype(mu.dtype)
-    own = mu.own_steps((span.t1 - span.t0) / 32, smallest)
+    own = mu.own_steps((span.t1 - span.t0) / 32 if step is None else step, smallest)
     settled = Settled(mu.default_solver(noise) if solver is None else solver, mu.settle)
-    steps = controller(rtol, atol, step, smallest, mu.error_norm, jumps) if own is None or step is not None else Carried(own, jumps)
+    steps = controller(rtol, atol, step, smallest, mu.error_norm, jumps) if own is None else Carried(own, jumps)
     return Problem(field, mu, settled, steps, sums, observe, until, noise, None, keep_states)
 
 

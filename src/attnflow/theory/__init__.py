@@ -13,3 +13,7 @@ from attnflow.theory.langevin import langevin_constant as langevin_constant
 from attnflow.theory.langevin import langevin_divergence as langevin_divergence
 from attnflow.theory.langevin import langevin_potential as langevin_potential
 from attnflow.theory.support import support_radius as support_radius
+from attnflow.theory.uniform import branch_curvature as branch_curvature
+from attnflow.theory.uniform import critical_beta as critical_beta
+from attnflow.theory.uniform import critical_noise as critical_noise
+from attnflow.theory.uniform import mode_growth as mode_growth

@@ -1,0 +1,141 @@
+"""How fast perturbations of the uniform law on the sphere grow, found from the law itself by automatic differentiation.
+
+Around the uniform law a perturbed density `1 + a Y_k` changes by `a' Y_k = - div(dGamma)`, with dGamma the derivative of the velocity along
+the perturbation: an isotropic law does not move the uniform one. It keeps every harmonic to itself, so that with averages over the sphere
+
+    a' / a = <dGamma, grad Y_k> / <Y_k^2> - sigma^2/2 k(k+d-2).
+
+The averages are those of a cubature, refined until they settle. Harmonics are zonal, `Y_k(x) = P_k(x_1)`, and one meridian says all.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attnflow._arrays import floats
+from attnflow._special import zonal_harmonic, zonal_slope
+from attnflow.attention.normalisations.sinkhorn import Sinkhorn
+from attnflow.measures import Particles
+from attnflow.measures.deposit import rule_around
+from attnflow.spaces import Sphere
+
+# Above this many pairs of a query and a key the kernel is too narrow.
+_PAIRS = 2**24
+
+
+def growth_rates(field: Any, dim: int, modes: int | Sequence[int] = 8, noise: Any = 0.0, t: Any = 0.0) -> Float[Array, " k"]:
+    """The growth rates of the harmonics of degree k around the uniform law on S^{dim-1}: a mode k grows like `e^{rate t}`.
+
+    **Arguments:**
+
+    - `field`: a law that looks the same in every direction, of any normalisation, with any number of heads.
+    - `modes`: the degrees k, or the largest of them.
+    - `noise`: sigma of a Brownian motion of every token, which takes `sigma^2/2 k(k+d-2)` from the rate of mode k.
+    - `t`: the time, for fields that depend on it.
+
+    On the circle the fastest mode is the number of clusters that the uniform law breaks up into.
+    """
+    if dim < 2:
+        raise ValueError(f"the sphere lies in R^dim with dim >= 2, got {dim}")
+    degrees = np.arange(1, modes + 1) if isinstance(modes, int) else np.asarray(modes)
+    if degrees.ndim != 1 or len(degrees) == 0 or degrees.min() < 1 or (degrees % 1 != 0).any():
+        raise ValueError(f"modes must be whole numbers of at least 1, got {modes}")
+    _check(field, dim, t)
+    rates = _settled(field, dim, degrees.astype(int), t)
+    return rates - floats("noise", noise, "").astype(rates.dtype) ** 2 / 2 * jnp.asarray(degrees * (degrees + dim - 2), rates.dtype)
+
+
+def _settled(field: Any, dim: int, degrees: np.ndarray, t: Any) -> Float[Array, " k"]:
+    """The rates on finer and finer cubatures, until the uniform law stands still and answers every harmonic with its gradient."""
+    tolerance = 1e-9 if jnp.result_type(float) == jnp.float64 else 1e-4
+    modes = [int(k) for k in degrees]
+    nodes, error = 12 + max(modes), np.inf
+    while True:
+        cloud, weights = _cubature(dim, nodes)
+        if nodes * len(cloud) > _PAIRS:
+            raise ValueError(f"the growth rates did not settle: they were still off by {error:.2g}; the kernel of the law is too narrow")
+        # Between the keys, where errors of the cubature show.
+        s, shares = rule_around(dim + 1, nodes + 1)
+        values, slopes = (np.stack([f(k, dim, s) for k in modes]) for f in (zonal_harmonic, zonal_slope))
+        changes = np.stack([zonal_harmonic(k, dim, cloud[:, 0]) for k in modes])
+        arrays = (jnp.asarray(array, float) for array in (cloud, weights, s, changes, t))
+        size, still, found = (np.asarray(array, float) for array in _responses(field, *arrays))
+        rates = (found * slopes) @ shares / (values**2 @ shares)
+        # Along the meridian grad Y_k is this, and dGamma should be rates / k(k+d-2) times as much.
+        along, factors = slopes * (1 - s**2), degrees * (degrees + dim - 2)
+        off = np.abs(factors[:, None] * found - rates[:, None] * along).max(axis=1) / np.abs(along).max(axis=1)
+        error = float(max(off.max(), np.abs(still).max()))
+        if error <= tolerance * max(float(size), np.abs(rates).max()):
+            return jnp.asarray(rates)
+        nodes *= 2
+
+
+@eqx.filter_jit
+def _responses(field: Any, cloud: Array, weights: Array, s: Array, changes: Array, t: Array) -> tuple[Array, Array, Array]:
+    """At the points `x = (s, (1 - s^2)^1/2, 0, ...)`: the size of Gamma for the uniform law, `<Gamma, P_x e_1>`, which should vanish, and
+    `<dGamma, P_x e_1>` for every change of the weights."""
+    x = jnp.zeros((len(s), cloud.shape[1])).at[:, 0].set(s).at[:, 1].set(jnp.sqrt(1 - s**2))
+
+    def velocity(change: Array) -> Array:
+        return field.at(Particles(cloud, weights * (1 + change), space=Sphere()), t)(x)
+
+    still, push = jax.linearize(velocity, jnp.zeros_like(weights))
+    answers = jax.lax.map(lambda change: Sphere().project(x, push(change))[:, 0], changes)
+    return jnp.max(jnp.abs(still)), Sphere().project(x, still)[:, 0], answers
+
+
+def _cubature(dim: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points and weights for averages over S^{dim-1}.
+
+    On the circle and on S^2 the points are on the whole sphere. Beyond they are too many, and only what the points of the first two axes
+    can tell apart is kept: the angle around the first axis.
+    """
+    s, shares = rule_around(dim + 1, nodes)
+    if dim == 2:
+        ring, parts = np.array([[1.0], [-1.0]]), np.full(2, 0.5)
+    elif dim == 3:
+        angle = np.pi * (np.arange(2 * nodes) + 0.5) / nodes
+        ring, parts = np.stack([np.cos(angle), np.sin(angle)], axis=1), np.full(2 * nodes, 0.5 / nodes)
+    else:
+        c, parts = rule_around(dim, nodes)
+        ring = np.zeros((nodes, dim - 1))
+        ring[:, 0], ring[:, 1] = c, np.sqrt(1 - c**2)
+    points = np.concatenate([np.repeat(s, len(ring))[:, None], np.kron(np.sqrt(1 - s**2)[:, None], ring)], axis=1)
+    return points, np.kron(shares, parts)
+
+
+def _check(field: Any, dim: int, t: Any) -> None:
+    """Refuse what is not isotropic: turned and mirrored tokens must have the velocities turned and mirrored."""
+    if not hasattr(field, "at"):
+        raise TypeError(f"field must have a method at(mu, t, sums), got {type(field).__name__}; laws and fields have one")
+    parts = jax.tree.leaves(field, is_leaf=lambda part: isinstance(part, Sinkhorn))
+    if dim > 3 and any(isinstance(part, Sinkhorn) for part in parts):
+        raise ValueError(f"Sinkhorn rates are for dim 2 and 3, got {dim}; af.theory.mode_growth has those of simple attention in any")
+    random = np.random.default_rng(0)
+    tokens, weights = random.normal(size=(4 * dim, dim)), random.uniform(0.5, 1.5, size=4 * dim)
+    turn, _ = np.linalg.qr(random.normal(size=(dim, dim)))
+    mirror = np.eye(dim) - 2 * np.outer(turn[0], turn[0])
+    weights, t = jnp.asarray(weights, float), jnp.asarray(t, float)
+    found = []
+    for matrix in (np.eye(dim), turn, mirror):
+        size, rate = _velocities(field, jnp.asarray(tokens @ matrix.T, float), weights, t)
+        found.append(np.asarray(rate) @ matrix)
+    worst = max(np.abs(other - found[0]).max() for other in found[1:])
+    if worst > np.sqrt(np.finfo(found[0].dtype).eps) * float(size):
+        raise ValueError("growth rates are of laws that look the same in every direction (V = v I, K^T Q = b I), got one that does not")
+
+
+@eqx.filter_jit
+def _velocities(field: Any, tokens: Array, weights: Array, t: Array) -> tuple[Float[Array, ""], Float[Array, "n d"]]:
+    """The size of the velocity, and its tangent part."""
+    mu = Particles(Sphere().nearest(tokens), weights, space=Sphere())
+    velocity = field.at(mu, t)
+    if getattr(velocity, "needs_order", False):
+        raise ValueError("growth rates are of laws without a mask: the uniform law has no order")
+    v = velocity(mu.points)
+    return jnp.max(jnp.abs(v)), mu.space.project(mu.points, v)

@@ -1,0 +1,284 @@
+"""With growing beta the transition of noisy attention from uniform to ordered turns from continuous to a jump (arXiv:2606.05140).
+
+Unnormalised attention with noise, `d_t mu + div(mu Gamma_mu) = 1/2 sigma^2 Laplace mu` on S^{d-1}, keeps the uniform law. As sigma falls
+the first mode of it becomes unstable at `sigma_c(beta)`. The paper proves that the transition is continuous up to the beta with
+`I_{d/2+1}(beta) / I_{d/2}(beta) = 1/d`, and discontinuous beyond. Measured here:
+
+- the branch of ordered states, by continuation from the bifurcation, with the stability of each;
+- the curvature of the branch at the bifurcation, which is negative for a continuous transition, and the beta at which it changes sign;
+- where the free energy `sigma^2/2 integral log rho drho - E(rho)` of ordered and uniform law agree, which is where the transition jumps;
+- a stationary state against a run of the density and one of noisy tokens, and that beyond the critical beta both laws can be stable.
+"""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+import attnflow as af
+from attnflow.studies.check import Check
+from attnflow.studies.noisy import NOISE, Runs, law, runs
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+# The diagrams are drawn at these multiples of the critical beta, for these dimensions; its sign change is sought in those.
+_MULTIPLES, _DIAGRAMS, _DIMS = (0.5, 1.0, 2.0), (2, 3), (2, 3, 4)
+# The least noise, over the critical one, of the branches.
+_LEAST = 0.8
+# Quadrature nodes around a band: enough for a kernel e^{beta s} with beta up to 5.
+_NODES = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """How fine the grids are."""
+
+    cells: int = 128
+    """the cells of the circle, and twice the bands of a sphere; half of them in the coarser grid of an extrapolation"""
+    step: float = 0.05
+    """the longest step along a branch"""
+    tokens: int = 10_000
+    """the tokens of the noisy run"""
+    betas: int = 9
+    """at how many inverse temperatures the curvature is drawn"""
+    seed: int = 0
+    """the seed of the tokens and of their noise"""
+
+    def __post_init__(self):
+        if self.cells < 32 or self.cells % 4:
+            raise ValueError(f"cells must be a multiple of 4 and at least 32, got {self.cells}")
+        if not 0 < self.step <= 0.5:
+            raise ValueError(f"step must lie between 0 and 0.5, got {self.step}")
+        if self.tokens < 100:
+            raise ValueError(f"tokens must be at least 100, got {self.tokens}")
+        if self.betas < 2:
+            raise ValueError(f"betas must be at least 2, got {self.betas}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagram:
+    """The ordered states for one dimension and beta, with the noise over the critical one of the grid.
+
+    `excess` is their free energy less that of the uniform law at the same noise; `jump` has noise and order where it vanishes on the stable
+    part, `None` if the transition is continuous.
+    """
+
+    dim: int
+    beta: float
+    noise: Float[np.ndarray, " k"]
+    order: Float[np.ndarray, " k"]
+    growth: Float[np.ndarray, " k"]
+    excess: Float[np.ndarray, " k"]
+    folds: Float[np.ndarray, "f 2"]
+    critical: float
+    error: float
+
+    @property
+    def jump(self) -> tuple[float, float] | None:
+        i = next((i for i in range(2, len(self.noise)) if self.excess[i - 1] > 0 >= self.excess[i]), None)
+        if i is None or not len(self.folds):
+            return None
+        part = self.excess[i - 1] / (self.excess[i - 1] - self.excess[i])
+        return tuple(float(values[i - 1] + part * (values[i] - values[i - 1])) for values in (self.noise, self.order))  # pyright: ignore
+
+
+@dataclasses.dataclass(frozen=True)
+class Curvature:
+    """The curvature of the branch at its bifurcation by beta, and the beta at which it vanishes, extrapolated from two grids."""
+
+    dim: int
+    betas: Float[np.ndarray, " k"]
+    values: Float[np.ndarray, " k"]
+    critical: float
+    growing: int
+    """modes other than the first that grow at the critical noise"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    spec: Spec
+    diagrams: list[Diagram]
+    curvatures: list[Curvature]
+    runs: Runs
+
+
+def _beyond(diagrams: list[Diagram]) -> Diagram:
+    """The one on the circle with the largest beta."""
+    return max((d for d in diagrams if d.dim == 2), key=lambda d: d.beta)
+
+
+def grid(dim: int, cells: int) -> af.Grid:
+    return af.Grid.uniform([af.Circle(cells)] if dim == 2 else [af.Zonal(dim, cells // 2, nodes=_NODES)])
+
+
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """The diagrams, the curvatures, and the runs."""
+    from rich.progress import track
+
+    spec = Spec() if spec is None else spec
+    wanted = [(dim, multiple * af.theory.critical_beta(dim)) for dim in _DIAGRAMS for multiple in _MULTIPLES]
+    diagrams = [diagram(spec, dim, beta) for dim, beta in track(wanted, "branches", disable=not progress)]
+    curvatures = [curvature(spec, dim) for dim in track(_DIMS, "curvatures", disable=not progress)]
+    return Result(spec, diagrams, curvatures, runs(grid(2, spec.cells), wanted[0][1], _beyond(diagrams), spec.tokens, spec.seed))
+
+
+def diagram(spec: Spec, dim: int, beta: float) -> Diagram:
+    """The branch of ordered states, down to the least noise."""
+    field, uniform = law(beta, dim), grid(dim, spec.cells)
+    start = af.bifurcation(field, uniform)
+    states = af.branch(field, start, between=(_LEAST * start.noise, 2 * start.noise), step=spec.step, points=400)
+    inverse = jnp.asarray(beta)
+    base = np.array([free_energy(start.measure, inverse, jnp.asarray(sigma)) for sigma in states.parameter])
+    excess = np.array([free_energy(state.measure, inverse, jnp.asarray(state.noise)) for state in states.states]) - base
+    scale = np.array([[start.noise, 1.0]])
+    return Diagram(
+        dim,
+        beta,
+        states.parameter / start.noise,
+        states.order,
+        states.growth,
+        excess,
+        states.folds / scale,
+        start.noise,
+        float(states.error.max()),
+    )
+
+
+@eqx.filter_jit
+def free_energy(mu: af.Grid, beta: Float[Array, ""], sigma: Float[Array, ""]) -> Float[Array, ""]:
+    """`sigma^2/2 integral log rho drho - E`, which noisy USA decreases."""
+    return sigma**2 / 2 * jnp.sum(mu.mass * jnp.log(mu.density)) - af.energy(mu, beta)
+
+
+def curvature(spec: Spec, dim: int) -> Curvature:
+    """The sign change by the secant method on two grids, whose errors are of second order in the cell."""
+    expected = af.theory.critical_beta(dim)
+    fine, coarse = grid(dim, spec.cells), grid(dim, spec.cells // 2)
+
+    def value(beta: float, on: af.Grid) -> float:
+        return af.bifurcation(law(beta, dim), on).curvature
+
+    betas = np.linspace(0.3, 2.0, spec.betas) * expected
+    values = np.array([value(float(beta), fine) for beta in betas])
+    # The measured values alone say where to begin.
+    i = int(np.flatnonzero(np.diff(np.sign(values)))[0])
+    zeros = [_zero(lambda beta, on=on: value(beta, on), float(betas[i]), float(betas[i + 1])) for on in (fine, coarse)]
+    growing = 0
+    for beta in betas:
+        critical = float(af.theory.critical_noise(float(beta), dim))
+        rates = np.asarray(af.growth_rates(law(float(beta), dim), dim, 12, noise=critical))
+        growing += int((rates[1:] >= 0).sum())
+    return Curvature(dim, betas, values, zeros[0] + (zeros[0] - zeros[1]) / 3, growing)
+
+
+def _zero(f: Any, a: float, b: float) -> float:
+    fa, fb = f(a), f(b)
+    for _ in range(20):
+        a, fa, b = b, fb, b - fb * (b - a) / (fb - fa)
+        if abs(b - a) < 1e-9:
+            return b
+        fb = f(b)
+    raise ValueError(f"the zero of the curvature was not found, the last step was {b - a:.2g}")
+
+
+def checks(result: Result) -> list[Check]:
+    """The critical beta, the critical noise and the curvature against closed forms; the shape of the branches; the runs."""
+    found = []
+    for c in result.curvatures:
+        name, expected = f"S^{c.dim - 1}", af.theory.critical_beta(c.dim)
+        closed = np.asarray(af.theory.branch_curvature(c.betas, c.dim))
+        found += [
+            Check(f"{name}: beta where the curvature changes sign", c.critical, expected, 1e-3 * expected),
+            Check(
+                f"{name}: curvature against closed form, over its largest",
+                float(np.abs(c.values - closed).max() / np.abs(closed).max()),
+                0.0,
+                0.01,
+            ),
+            Check(f"{name}: other modes that grow at the critical noise", float(c.growing), 0.0, 0.0),
+        ]
+    for d in result.diagrams:
+        name, multiple = f"S^{d.dim - 1}, beta = {d.beta:.4g}", d.beta / af.theory.critical_beta(d.dim)
+        sigma = float(af.theory.critical_noise(d.beta, d.dim))
+        found.append(Check(f"{name}: critical noise", d.critical, sigma, 2e-3 * sigma))
+        if abs(multiple - 1) < 1e-6:
+            continue
+        found.append(Check(f"{name}: folds", float(len(d.folds)), float(multiple > 1), 0.0))
+        if multiple < 1:
+            found.append(Check(f"{name}: states above the critical noise", float((d.noise[1:] > 1).sum()), 0.0, 0.0))
+            found.append(Check(f"{name}: unstable states", float((d.growth[1:] > 0).sum()), 0.0, 0.0))
+        else:
+            i = int(np.flatnonzero(d.growth[1:] < 0)[0])
+            turn = float(np.interp(0, -d.growth[i : i + 2], d.order[i : i + 2]))
+            found.append(Check(f"{name}: order where states become stable, and at the fold", turn, float(d.folds[0, 1]), 0.01))
+            found.append(Check(f"{name}: sign of sigma_jump / sigma_c - 1", float(np.sign((d.jump or (0.0,))[0] - 1)), 1.0, 0.0))
+    r = result.runs
+    scatter = 1 / math.sqrt(result.spec.tokens)
+    found += [
+        Check("order of a state, the density run", r.density, r.newton, 2e-3),
+        Check("order of a state, noisy tokens", r.tokens, r.newton, scatter),
+        Check("beyond critical beta: order from an ordered start", r.ordered, r.stable, 5e-3),
+        Check("beyond critical beta: order from an almost uniform start", r.uniform, 0.0, 1e-3),
+    ]
+    return found
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """Critical values, folds and jumps, curvatures, and the orders of the runs."""
+    return {
+        "critical beta": {c.dim: [c.critical, af.theory.critical_beta(c.dim)] for c in result.curvatures},
+        "curvature": {c.dim: dataclasses.asdict(c) for c in result.curvatures},
+        "branches": [dataclasses.asdict(d) | {"jump": d.jump} for d in result.diagrams],
+        "runs": dataclasses.asdict(result.runs),
+    }
+
+
+def figure(result: Result) -> "matplotlib.figure.Figure":
+    """The branches on the circle and on S^2, and the curvatures."""
+    with af.plot.look():
+        page = af.plot.new_figure(af.plot.PAGE, 0.37 * af.plot.PAGE)
+        *panels, right = page.subplots(1, 3)
+        for ax, dim in zip(panels, _DIAGRAMS):
+            _diagram(ax, [d for d in result.diagrams if d.dim == dim])
+        r, half = result.runs, (1 + _beyond(result.diagrams).folds[0, 0]) / 2
+        box: dict[str, Any] = {"color": "0.1", "markerfacecolor": "none", "clip_on": False, "zorder": 5}
+        panels[0].plot([half, half, NOISE], [r.ordered, r.uniform, r.density], "s", markersize=4, label="density, run", **box)
+        panels[0].plot([NOISE], [r.tokens], "x", markersize=5, label="noisy tokens", **box)
+        for ax in panels:
+            ax.legend(loc="lower left", fontsize=7, handlelength=1.4)
+        _curvatures(right, result)
+    return page
+
+
+def _diagram(ax: Any, diagrams: list[Diagram]) -> None:
+    for colour, d in zip(af.plot.COLOURS, diagrams):
+        label = rf"$\beta = {d.beta:.3g}$"
+        stable = d.growth <= 1e-9
+        ax.plot(d.noise, np.where(stable, d.order, np.nan), color=colour, label=label)
+        # The unstable part goes on to the first stable state, so that there is no gap at the fold.
+        wide = ~stable | np.append(~stable[1:], False) | np.append(False, ~stable[:-1])
+        if (~stable[1:]).any():
+            ax.plot(d.noise, np.where(wide, d.order, np.nan), "--", color=colour, linewidth=1.0)
+        if d.jump is not None:
+            ax.plot([d.jump[0]] * 2, [0, d.jump[1]], ":", color=colour, linewidth=0.9)
+    end = float(np.ceil(100 * max(d.noise.max() for d in diagrams) + 1) / 100)
+    ax.plot([1, end], [0, 0], color="0.4", clip_on=False)
+    ax.plot([_LEAST, 1], [0, 0], "--", color="0.4", linewidth=1.0, clip_on=False)
+    ax.set(xlabel=r"$\sigma\,/\,\sigma_c$", ylabel=r"order $|\mathrm{mean}|$", xlim=(_LEAST, end), ylim=(0, 1))
+    ax.set_title(f"$S^{{{diagrams[0].dim - 1}}}$")
+
+
+def _curvatures(ax: Any, result: Result) -> None:
+    for colour, c in zip(af.plot.COLOURS, result.curvatures):
+        across = np.linspace(c.betas[0], c.betas[-1], 200)
+        ax.plot(across, np.asarray(af.theory.branch_curvature(across, c.dim)), color=colour, linewidth=0.9, label=f"$S^{{{c.dim - 1}}}$")
+        ax.plot(c.betas, c.values, "o", color=colour, markersize=3)
+        ax.plot(c.critical, 0, "o", color=colour, markersize=7, markerfacecolor="none")
+    ax.axhline(0, color="0.6", linewidth=0.6, zorder=0)
+    ax.set(xlabel=r"$\beta$", ylabel="curvature at the bifurcation")
+    ax.legend(title="lines: closed form")

@@ -1,0 +1,104 @@
+"""The uniform law on S^{d-1} under simple attention: how fast it breaks up, and what the noisy law becomes where it does.
+
+By Funk and Hecke, `integral e^{b <x,y>} Y_k(y) dy = c_k(b) Y_k(x)` over the uniform law, for every spherical harmonic of degree k, with
+
+    c_k(b) = Gamma(d/2) (2/b)^{d/2-1} I_{k+d/2-1}(b).
+
+A law of density `1 + a Y_k` moves by `Gamma = a grad Y_k r_k / b`, with `r_k = c_k` for USA, `c_k / c_0` for softmax, and
+`Laplace Y_k = - k(k+d-2) Y_k`.
+"""
+
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attnflow._arrays import floats
+
+Kind = Literal["softmax", "unnormalized", "sinkhorn"]
+
+
+def mode_growth(k: Any, beta: Any, dim: int = 2, kind: Kind = "softmax", noise: Any = 0.0) -> Float[Array, "..."]:
+    """The growth rate of harmonics of degree k around the uniform law on S^{dim-1} (arXiv:2410.23228, Theorem 4.3 on the circle).
+
+    `k (k+d-2) (r_k / b - sigma^2 / 2)`, where with `q = I_{k+d/2-1}(b) / I_{d/2-1}(b)`
+
+    - softmax: `r_k = q`; on the circle the rate is `k^2 I_k(b) / (b I_0(b))`;
+    - unnormalized: `r_k = Gamma(d/2) (2/b)^{d/2-1} I_{k+d/2-1}(b)`; on the circle `k^2 I_k(b) / b`;
+    - sinkhorn: `r_k = q / (1 + q)` (derived here: the potentials answer a change w of the density by `- q/(1+q) w`).
+
+    The fastest k is the number of clusters on the circle. `k` and `beta` are numbers or arrays that go together.
+    """
+    degree, beta = np.asarray(k, dtype=float), _betas(beta)
+    if (degree < 1).any() or (degree % 1 != 0).any():
+        raise ValueError(f"k must be a whole number of at least 1, got {k}")
+    if kind not in ("softmax", "unnormalized", "sinkhorn"):
+        raise ValueError(f'kind must be "softmax", "unnormalized" or "sinkhorn", got {kind!r}')
+    size = _eigenvalue(degree, beta, _dimension(dim), scaled=kind == "unnormalized")
+    if kind == "sinkhorn":
+        size = size / (1 + size)
+    return jnp.asarray(degree * (degree + dim - 2) * (size / beta - np.square(np.asarray(noise, dtype=float)) / 2))
+
+
+def critical_noise(beta: Any, dim: int = 2) -> Float[Array, "..."]:
+    """The sigma below which the uniform law is unstable under USA with noise `sigma dB` on S^{dim-1}: `sigma^2 = 2 c_1(b) / b`.
+
+    That is `sigma^-2 = b^{d/2} / (2^{d/2} Gamma(d/2) I_{d/2}(b))`, the threshold `K_#` of arXiv:2606.05140. Mode 1 is the first to go, for
+    every b and d, because c_k falls with k.
+    """
+    beta = _betas(beta)
+    return jnp.asarray(np.sqrt(2 * _eigenvalue(1.0, beta, _dimension(dim), scaled=True) / beta))
+
+
+def branch_curvature(beta: Any, dim: int = 2) -> Float[Array, "..."]:
+    """How the noise of the ordered states `1 + a Y_1 + ...` of USA begins: `(sigma / sigma_c)^2 = 1 + c a^2 + O(a^4)`, `|mean| = a/d`.
+
+    With `q = I_{d/2+1}(b) / I_{d/2}(b)`, `c = - (1 - (d-1) / (d (1-q))) / (d+2)`: negative for a continuous transition. Derived from
+    `log rho = 2/sigma^2 integral e^{b <x,y>}/b rho(y) dy + const` by comparing harmonics: the second one of rho is
+    `a_2 = a^2 (d-1) / (2d (1-q))`, and the first one then asks for `sigma_c^2 / sigma^2 = 1 + (a^2 - 2 a_2) / (d+2)`.
+    """
+    q = _ratio(_betas(beta), _dimension(dim))
+    return jnp.asarray(-(1 - (dim - 1) / (dim * (1 - q))) / (dim + 2))
+
+
+def critical_beta(dim: int = 2) -> float:
+    """The inverse temperature with `I_{d/2+1}(b) / I_{d/2}(b) = 1/d`, where the curvature changes sign (arXiv:2606.05140).
+
+    Up to it the transition of noisy USA on S^{dim-1} is continuous, beyond it discontinuous. 2.4469 on the circle, 1.8162 on S^2.
+    """
+    from scipy.optimize import brentq
+
+    d = _dimension(dim)
+    # The ratio grows from 0 to 1 and is about b/(d+2) at first, so that the root tends to 1 as d grows.
+    root: Any = brentq(lambda beta: float(_ratio(np.asarray(beta), d)) - 1 / d, 0.5, 8.0, xtol=1e-14)
+    return float(root)
+
+
+def _eigenvalue(k: Any, beta: np.ndarray, dim: int, scaled: bool) -> np.ndarray:
+    """`c_k(b)` if scaled, otherwise `c_k(b) / c_0(b)`."""
+    from scipy.special import gammaln, ive
+
+    order = dim / 2 - 1
+    if not scaled:
+        return np.asarray(ive(k + order, beta) / ive(order, beta))
+    return np.asarray(np.exp(gammaln(dim / 2) + order * np.log(2 / beta) + beta) * ive(k + order, beta))
+
+
+def _ratio(beta: np.ndarray, dim: int) -> np.ndarray:
+    from scipy.special import ive
+
+    return np.asarray(ive(dim / 2 + 1, beta) / ive(dim / 2, beta))
+
+
+def _betas(beta: Any) -> np.ndarray:
+    values = np.asarray(floats("beta", beta, "k" if np.ndim(beta) else ""), dtype=float)
+    if values.min() <= 0:
+        raise ValueError(f"beta must be positive, got {values.min()}")
+    return values
+
+
+def _dimension(dim: int) -> int:
+    if dim < 2:
+        raise ValueError(f"the sphere lies in R^dim with dim >= 2, got {dim}")
+    return dim
