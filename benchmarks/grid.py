@@ -38,6 +38,10 @@ def box(cells: int) -> af.Grid:
     return af.Grid.from_density(density, [af.Interval(-8, 8, cells)] * 2)
 
 
+def cost(law: af.Attention, mu: af.Grid, repeats: int) -> float:
+    return best(lambda: rate(law, mu), repeats)
+
+
 def exponent(sizes: list[int], times: list[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
 
@@ -51,7 +55,7 @@ def run() -> list[Row]:
         question = "one rate on the circle, 4096 cells, beta = 9, against its FFTs alone"
         rows.append(Row(question, f"{ours * 1e6:.0f} us", f"{ffts * 1e6:.0f} us", f"{ours / ffts:.2f}x", "<= 2x", ours <= 2 * ffts))
         sizes = [2**k for k in (14, 16, 18, 20)]
-        times = [best(lambda mu=ring(n): rate(law, mu), 10) for n in sizes]
+        times = [cost(law, ring(n), 10) for n in sizes]
         power = exponent(sizes, times)
         # n log n over this range has the exponent 1.06.
         rows.append(
@@ -65,7 +69,7 @@ def run() -> list[Row]:
             )
         )
         sizes = [128, 256, 512]
-        times = [best(lambda mu=box(n): rate(af.simple_attention(1.0, 2), mu), 3) for n in sizes]
+        times = [cost(af.simple_attention(1.0, 2), box(n), 3) for n in sizes]
         power = exponent([n**2 for n in sizes], times)
         rows.append(
             Row(

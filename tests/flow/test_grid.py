@@ -173,7 +173,7 @@ def test_brownian_motion_on_the_sphere(dim, key):
 
 def test_the_same_key_gives_the_same_numbers_also_after_a_break(key, tmp_path):
     law, start = af.simple_attention(1.0, 2), af.samplers.sphere(20, 2, key=key)
-    run = dict(t1=1.0, save_at=5, noise=0.3, key=jax.random.key(3), step=0.1)
+    run = {"t1": 1.0, "save_at": 5, "noise": 0.3, "key": jax.random.key(3), "step": 0.1}
     first = af.solve(law, start, **run)
     np.testing.assert_array_equal(first.states, af.solve(law, start, **run).states)
     other = af.solve(law, start, **(run | {"key": jax.random.key(4)}))
@@ -211,7 +211,7 @@ def test_bad_input_is_one_clear_error(key):
         af.solve(law, mu, t1=1.0, rtol=1e-3)
     with pytest.raises(ValueError, match="drawn from a key, got none"):
         af.solve(law, mu.quantiles(5), t1=1.0, noise=0.1)
-    with pytest.raises(ValueError, match="noise must be positive, got -1.0"):
+    with pytest.raises(ValueError, match=r"noise must be positive, got -1.0"):
         af.solve(law, mu, t1=1.0, noise=-1.0)
     with pytest.raises(TypeError, match="key must be a key"):
         af.solve(law, mu.quantiles(5), t1=1.0, noise=0.1, key=3)

@@ -223,7 +223,7 @@ def test_bad_input_is_one_clear_error():
         af.Grid.deposit(af.Particles([[0.5], [2.0]]), axes)
     with pytest.raises(ValueError, match="takes tokens of R"):
         af.Grid.deposit(af.Particles([[0.5, 0.1]]), axes)
-    with pytest.raises(ValueError, match="draw tokens with .sample"):
+    with pytest.raises(ValueError, match=r"draw tokens with .sample"):
         af.Grid.uniform([af.Zonal(4, 10)]).particles()
     with pytest.raises(ValueError, match="quantiles are for"):
         af.Grid.uniform(ALL["box"]).quantiles(5)

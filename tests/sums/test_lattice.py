@@ -21,7 +21,9 @@ def grids(rng):
 
 @pytest.mark.parametrize("name", ["circle", "plane", "line"])
 @pytest.mark.parametrize(
-    "normalize", [af.Softmax(), af.Unnormalized(-1.0), af.Sinkhorn(), af.Hardmax(), af.Sigmoid(), af.Linear()], ids=lambda n: type(n).__name__
+    "normalize",
+    [af.Softmax(), af.Unnormalized(-1.0), af.Sinkhorn(), af.Hardmax(), af.Sigmoid(), af.Linear()],
+    ids=lambda n: type(n).__name__,
 )
 def test_laws_on_a_grid_are_those_on_its_cells(name, normalize, rng):
     mu = grids(rng)[name]
@@ -71,7 +73,8 @@ def test_empty_cells_and_sharp_kernels():
     there = np.array([100, 300])
     np.testing.assert_allclose(law.at(mu)(mu.points)[there], law.at(mu.particles())(mu.points)[there], atol=1e-12)
     speed = jnp.linalg.norm(law.at(mu)(mu.points), axis=1)
-    assert bool(jnp.all(jnp.isfinite(speed))) and float(speed.max()) <= 1 + 1e-12
+    assert bool(jnp.all(jnp.isfinite(speed)))
+    assert float(speed.max()) <= 1 + 1e-12
 
 
 def test_derivatives_of_lattice_sums(rng):

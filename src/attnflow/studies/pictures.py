@@ -227,7 +227,7 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         shown, cells, tokens = page.subplots(1, 3)
         name = next(name for name, (start, _, _) in result.ends.items() if start.dim < 3)
         start, end, cloud = result.ends[name]
-        where = np.asarray(start.axes[0].centres)
+        where = np.asarray(start.axes[0].centres)  # pyright: ignore[reportAttributeAccessIssue]
         shown.fill_between(where, np.asarray(start.density), color="0.85", linewidth=0, label="start")
         points = np.asarray(cloud.points)
         values = points[:, 0] if start.dim == 1 else np.arctan2(points[:, 1], points[:, 0]) % (2 * np.pi)
