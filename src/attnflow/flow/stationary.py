@@ -39,7 +39,7 @@ def stationary(field: Any, guess: Any, noise: Any, tolerance: float | None = Non
     **Arguments:**
 
     - `field`: a law or a field; one that depends on time is taken at 0.
-    - `guess`: a `Grid` over intervals, the circle or a `Zonal` axis, of at most 4096 cells; about 1000 take seconds.
+    - `guess`: a `Grid` over intervals, the circle or a `Zonal` axis, of at most 4096 cells; 1000 take some ten seconds.
     - `noise`: sigma.
     - `tolerance`: of the rate of change of the density over the mean density; by default 1e-9 in float64, 1e-3 in float32.
     """
