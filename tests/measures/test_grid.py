@@ -46,7 +46,7 @@ def test_cells_fill_the_space(axes, volume):
     assert float(where.volumes.sum()) == pytest.approx(volume, rel=1e-12)
     if isinstance(where.space, af.Sphere):
         np.testing.assert_allclose(jnp.linalg.norm(where.points, axis=1), 1, atol=1e-14)
-        np.testing.assert_allclose(jnp.sum(where.tangents[:, 0] * where.points[where.lines[:, 1]], axis=1), 0, atol=1e-14)
+        np.testing.assert_allclose(jnp.sum(where.tangents[:, 0] * where.links.sides(where.points)[0], axis=1), 0, atol=1e-14)
 
 
 @pytest.mark.parametrize("dim", [3, 4, 5, 9])

@@ -116,3 +116,20 @@ def test_what_a_grid_refuses():
         af.simple_attention(1.0, 4, af.Sinkhorn()).at(zonal)
     with pytest.raises(ValueError, match="symmetric about the first axis, got V"):
         af.Attention(af.dot_product(np.eye(4), np.eye(4)), np.diag([1.0, 2, 3, 4])).at(zonal)
+
+
+@pytest.mark.parametrize("name", ["circle", "plane", "line"])
+def test_derivatives_in_the_law_are_those_on_the_cells_though_it_turns_irregular(name, rng):
+    mu, along = grids(rng)[name], rng.normal(size=2)[: 1 if name == "line" else 2]
+
+    def pull(A, on, points):
+        law = af.Attention(af.dot_product(A, jnp.eye(on.dim)), jnp.eye(on.dim))
+        return mu.weights @ (law.at(on)(points) @ along)
+
+    A = 1.3 * jnp.eye(mu.dim)
+    for argument in (0, 2):
+        found, expected = (jax.grad(pull, argument)(A, on, mu.points) for on in (mu, mu.particles()))
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    of_mass = jax.grad(lambda mass: pull(A, mu.with_state(mass), mu.points))(mu.mass)
+    pairs = jax.grad(lambda mass: pull(A + 1e-9 * jnp.ones_like(A), mu.with_state(mass), mu.points))(mu.mass)
+    np.testing.assert_allclose(of_mass, pairs, rtol=1e-5, atol=1e-6)

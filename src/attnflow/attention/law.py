@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import cast, floats, square
 from attnflow._linalg import is_psd
+from attnflow._rows import times
 from attnflow.attention.field import Field
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.attention.normalisations.softmax import Softmax
@@ -105,11 +106,11 @@ class AttentionVelocity(eqx.Module):
     mask: Mask | None
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        return self._seen(x, order) @ self.value.T
+        return times(self._seen(x, order), self.value)
 
     def relative(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         """`V (integral k(x, y) y dmu(y) - x)`."""
-        return (self._seen(x, order) - x) @ self.value.T
+        return times(self._seen(x, order) - x, self.value)
 
     def _seen(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None) -> Float[Array, "m d"]:
         """The average at each query over what it sees."""

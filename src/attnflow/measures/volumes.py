@@ -4,10 +4,13 @@ Second order in space on smooth densities; mass is conserved to round-off; masse
 `h outflow <= 1/2`, because a density at a face is at most twice that of the cell it leaves.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._rows import dot
 from attnflow._special import scaled_bessel
 from attnflow.measures.mesh import Mesh
 
@@ -19,8 +22,8 @@ _TERMS, _LONGEST = 512, 3000.0
 
 def face_velocity(mesh: Mesh, velocity: Float[Array, "n d"]) -> Float[Array, " f"]:
     """The speed across each face, from left to right: the mean of the two cells."""
-    left, right = velocity[mesh.lines[:, 1]], velocity[mesh.lines[:, 2]]
-    return 0.5 * (jnp.sum(left * mesh.tangents[:, 0], axis=1) + jnp.sum(right * mesh.tangents[:, 1], axis=1))
+    left, right = mesh.links.sides(velocity)
+    return 0.5 * (dot(left, mesh.tangents[:, 0]) + dot(right, mesh.tangents[:, 1]))
 
 
 def transport(mesh: Mesh, mass: Float[Array, " n"], speed: Float[Array, " f"]) -> Float[Array, " n"]:
@@ -30,19 +33,22 @@ def transport(mesh: Mesh, mass: Float[Array, " n"], speed: Float[Array, " f"]) -
     on tails, where a density falls by a factor a cell: straight lines make them too heavy, exponentials follow them.
     """
     density = mass / mesh.volumes
-    logs = jnp.log(jnp.maximum(density, jnp.finfo(density.dtype).tiny))
-    behind, left, right, ahead = logs[mesh.lines.T]
+    some = mass > 0
+    logs = jnp.where(some, jnp.log(jnp.where(some, mass, 1)), math.log(jnp.finfo(mass.dtype).tiny)) - mesh.log_volumes
+    behind, left, right, ahead = mesh.links.around(logs)
     forward = speed > 0
-    upwind = density[jnp.where(forward, mesh.lines[:, 1], mesh.lines[:, 2])]
+    upwind = jnp.where(forward, *mesh.links.sides(density))
     slope = _slope(jnp.where(forward, left - behind, right - ahead), jnp.where(forward, right - left, left - right))
-    return mesh.gather(mesh.areas * speed * upwind * _ahead(slope))
+    flux = mesh.areas * speed * upwind * _ahead(slope)
+    # Each flux is read from two cells; a branch between keeps the compiler from computing it twice.
+    return jax.lax.cond(jnp.isfinite(speed[0]), lambda: mesh.links.gather(flux), lambda: jnp.full_like(mass, jnp.nan))
 
 
 def _slope(a: Float[Array, " f"], b: Float[Array, " f"]) -> Float[Array, " f"]:
     """The slope of a line through differences a and b: `minmod(2a, 2b, (a+b)/2)` (van Leer 1977), and at a flat extremum the mean."""
-    size = jnp.minimum(2 * jnp.minimum(jnp.abs(a), jnp.abs(b)), 0.5 * jnp.abs(a + b))
+    mean, most = 0.5 * (a + b), 2 * jnp.minimum(jnp.abs(a), jnp.abs(b))
     flat = jnp.maximum(jnp.abs(a), jnp.abs(b)) < _FLAT
-    return jnp.where(flat, 0.5 * (a + b), jnp.where(a * b > 0, jnp.sign(a) * size, 0))
+    return jnp.where(flat, mean, jnp.where(a * b > 0, jnp.clip(mean, -most, most), 0))
 
 
 def _ahead(k: Float[Array, " f"]) -> Float[Array, " f"]:
@@ -63,8 +69,9 @@ def stirred(mesh: Mesh, mass: Float[Array, " n"], speed: Float[Array, " f"], dif
     density = mass / mesh.volumes
     p = speed * mesh.gaps / diffusion
     back = _bernoulli(p)
-    flux = (back + p) * density[mesh.lines[:, 1]] - back * density[mesh.lines[:, 2]]
-    return mesh.gather(mesh.areas * diffusion / mesh.gaps * flux)
+    left, right = mesh.links.sides(density)
+    flux = (back + p) * left - back * right
+    return mesh.links.gather(mesh.areas * diffusion / mesh.gaps * flux)
 
 
 def _bernoulli(p: Float[Array, " f"]) -> Float[Array, " f"]:
@@ -76,14 +83,14 @@ def _bernoulli(p: Float[Array, " f"]) -> Float[Array, " f"]:
 
 def outflow(mesh: Mesh, speed: Float[Array, " f"]) -> Float[Array, ""]:
     """The largest share of its own volume that a cell loses in unit time."""
-    out = jnp.maximum(-(mesh.areas * speed)[mesh.faces] * mesh.signs, 0)
-    return jnp.max(jnp.sum(out, axis=1) / mesh.volumes)
+    flow = mesh.areas * speed
+    return jnp.max(mesh.links.collect(jnp.maximum(flow, 0), jnp.maximum(-flow, 0)) / mesh.volumes)
 
 
 def laplace(mesh: Mesh, mass: Float[Array, " n"]) -> Float[Array, " n"]:
     """d(mass)/dt under `d_t rho = Laplace rho`: the flux through a face is the difference of densities over the gap."""
-    density = mass / mesh.volumes
-    return mesh.gather(mesh.areas / mesh.gaps * (density[mesh.lines[:, 1]] - density[mesh.lines[:, 2]]))
+    left, right = mesh.links.sides(mass / mesh.volumes)
+    return mesh.links.gather(mesh.areas / mesh.gaps * (left - right))
 
 
 def heat(mesh: Mesh, mass: Float[Array, " n"], time: Float[Array, ""]) -> Float[Array, " n"]:
@@ -93,7 +100,8 @@ def heat(mesh: Mesh, mass: Float[Array, " n"], time: Float[Array, ""]) -> Float[
     and the mass restored.
     """
     # By Gershgorin: twice the largest diagonal entry bounds the spectrum, so c is that entry.
-    c = jnp.max(jnp.sum((mesh.areas / mesh.gaps)[mesh.faces] * jnp.abs(mesh.signs), axis=1) / mesh.volumes)
+    share = mesh.areas / mesh.gaps
+    c = jnp.max(mesh.links.collect(share, share) / mesh.volumes)
     pieces = jnp.maximum(jnp.ceil(c * time / _LONGEST), 1)
     share = scaled_bessel(c * time / pieces, _TERMS)
     share = share.at[1:].multiply(2)

@@ -3,9 +3,11 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._rows import dot
+
 
 def norm(v: Float[Array, "*n d"]) -> Float[Array, "*n 1"]:
     """`|v|` along the last axis, kept as an axis; its derivative at v = 0 is 0 (a subgradient), not NaN."""
-    square = jnp.sum(v**2, axis=-1, keepdims=True)
+    square = dot(v, v)[..., None]
     nonzero = square > 0
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)

@@ -5,6 +5,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import known
+from attnflow._rows import dot
 from attnflow.spaces.base import Space
 from attnflow.spaces.norm import norm
 
@@ -16,7 +17,7 @@ class Sphere(Space):
     """The unit sphere: `P_x v = v - <x, v> x`, geodesics are great circles."""
 
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-        return v - jnp.sum(x * v, axis=-1, keepdims=True) * x
+        return v - dot(x, v)[..., None] * x
 
     def nearest(self, x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
         return x / norm(x)

@@ -9,13 +9,17 @@ off by about 1e-16 / m: what is moved is right to 1e-16, whatever the velocity w
 """
 
 import math
+from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
+from attnflow._rows import dot
 from attnflow.sums.base import Engine
 from attnflow.sums.engine import Dense, Streamed
 from attnflow.sums.mask import Sight
@@ -38,18 +42,11 @@ class Lattice(Engine):
     def softmax(
         self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None, with_mean: bool = True
     ) -> tuple[Float[Array, " m"], Float[Array, "m d"] | None]:
-        pairs = self._pairs(q, k)
         if (sight is not None and not self.ordered) or not (len(q) == len(k) == math.prod(self.shape)):
-            return pairs.softmax(q, k, b, sight, with_mean)
-        if self.ordered:
-            regular, fast = _in_order(self.shape, q, sight), lambda *args: _over_order(self.shape, sight, *args)
-        elif self.circle:
-            regular, fast = _turns(q, k), _on_circle
-        elif len(self.shape) == 1:
+            return self._pairs(q, k).softmax(q, k, b, sight, with_mean)
+        if len(self.shape) == 1 and not self.circle:
             return _on_box(self.shape, q, k, b, with_mean)
-        else:
-            regular, fast = _is_product(self.shape, q), lambda *args: _on_box(self.shape, *args)
-        return jax.lax.cond(regular, lambda: fast(q, k, b, with_mean), lambda: pairs.softmax(q, k, b, sight, with_mean))
+        return _softmax(self, with_mean, q, k, b, sight)
 
     def pointwise(self, kernel, q, k, b, w, v, row, sight=None):
         return self._pairs(q, k).pointwise(kernel, q, k, b, w, v, row, sight)
@@ -64,18 +61,50 @@ class Lattice(Engine):
         return Dense() if len(q) * len(k) <= DENSE_PAIRS else Streamed().settled()
 
 
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _softmax(lattice: Lattice, with_mean: bool, q: Array, k: Array, b: Array, sight: Sight | None) -> tuple[Array, Array | None]:
+    """The fast sums where queries are as regular as the cells, else the pairs. A small change of the queries breaks what is regular about
+    them, so that a derivative in them goes through the pairs; one in the weights goes through the fast sums."""
+    pairs = lattice._pairs(q, k)
+    if lattice.ordered:
+        regular, fast = _in_order(lattice.shape, q, sight), lambda *args: _over_order(lattice.shape, sight, *args)
+    elif lattice.circle:
+        regular, fast = _turns(q, k), _on_circle
+    else:
+        regular, fast = _is_product(lattice.shape, q), lambda *args: _on_box(lattice.shape, *args)
+    return jax.lax.cond(regular, lambda: fast(q, k, b, with_mean), lambda: pairs.softmax(q, k, b, sight, with_mean))
+
+
+@partial(_softmax.defjvp, symbolic_zeros=True)
+def _softmax_jvp(lattice, with_mean, primals, tangents):
+    still = [all(isinstance(leaf, SymbolicZero) for leaf in jax.tree.leaves(part, is_leaf=_is_zero)) for part in tangents]
+    q, k, b, sight = primals
+    if still[0] and still[1] and still[3]:
+        change = jnp.zeros_like(b) if still[2] else tangents[2]
+        return jax.jvp(lambda b: _softmax.fun(lattice, with_mean, q, k, b, sight), (b,), (change,))
+    changes = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if _is_zero(leaf) else leaf, tangents, is_leaf=_is_zero)
+    pairs = lattice._pairs(q, k)
+    _, found = jax.jvp(lambda q, k, b, sight: pairs.softmax(q, k, b, sight, with_mean), primals, tuple(changes))
+    return _softmax(lattice, with_mean, *primals), found
+
+
+def _is_zero(leaf: Any) -> bool:
+    return isinstance(leaf, SymbolicZero)
+
+
 def _turns(q: Array, k: Array) -> Array:
-    """Whether queries are the keys turned by one angle and scaled by one factor: they are affine in the keys, so that three rows tell."""
-    slack, n = 1e3 * jnp.finfo(q.dtype).eps, len(k)
-    rows = np.array([0, n // 3, 2 * n // 3])
-    along, across = _turned(*jax.lax.stop_gradient((q[rows], k[rows])))
+    """Whether queries are the keys turned by one angle and scaled by one factor."""
+    slack = 1e3 * jnp.finfo(q.dtype).eps
+    along, across = _turned(*jax.lax.stop_gradient((q, k)))
     off = jnp.maximum(jnp.ptp(along), jnp.ptp(across))
     return off <= slack * jnp.maximum(jnp.max(jnp.abs(along)), jnp.max(jnp.abs(across)))
 
 
 def _turned(q: Array, k: Array) -> tuple[Array, Array]:
-    """The queries as complex multiples of the keys."""
-    return jnp.sum(q * k, axis=1), q[:, 1] * k[:, 0] - q[:, 0] * k[:, 1]
+    """Three queries as complex multiples of their keys: queries are affine in the keys, so that three rows tell."""
+    rows = np.arange(3) * len(k) // 3
+    q, k = q[rows], k[rows]
+    return dot(q, k), q[:, 1] * k[:, 0] - q[:, 0] * k[:, 1]
 
 
 def _on_circle(q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:

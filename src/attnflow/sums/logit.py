@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from attnflow._arrays import floats, positive
 from attnflow._linalg import is_psd
+from attnflow._rows import dot, times
 
 
 class Logit(eqx.Module):
@@ -60,9 +61,9 @@ class Logit(eqx.Module):
             level = level + self.constant
         rest = u @ slope + level
         if R is not None:
-            rest = rest - 0.5 * jnp.sum((u @ R) * u, axis=1)
-        bias = jnp.zeros(len(k), k.dtype) if P is None else -0.5 * jnp.sum((k @ P) * k, axis=1)
-        return u @ A.T + shift[None], bias, rest, k
+            rest = rest - 0.5 * dot(times(u, R.T), u)
+        bias = jnp.zeros(len(k), k.dtype) if P is None else -0.5 * dot(times(k, P.T), k)
+        return times(u, A) + shift[None], bias, rest, k
 
     def pulled_back(self, matrix: Float[Array, "d d"] | Float[Array, " d"]) -> "Logit":
         """The logit `(x, y) -> l(E x, E y)` for a matrix E, or for its diagonal: `E^T A E`, `E^T P E`, `E^T R E`, `E^T p`, `E^T r`."""
