@@ -235,14 +235,33 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         shown.plot(where, np.asarray(end.density), color=af.plot.COLOURS[0], linewidth=1.1, label="grid")
         some = where[np.asarray(end.density) > 1e-3 * float(end.density.max())]
         shown.set(xlim=(some.min(), some.max()), xlabel="$x$" if start.dim == 1 else "angle", ylabel="density", title=name)
-        shown.legend()
+        shown.set_ylim(top=1.75 * max(float(start.density.max()), float(end.density.max())))
+        shown.legend(loc="upper left")
         for colour, marker, rates in zip(af.plot.COLOURS, "osD^v", result.rates):
-            cells.loglog(rates.widths, rates.by_cells, marker + "-", color=colour, markersize=4, linewidth=0.9, label=rates.name)
-            tokens.loglog(rates.counts, rates.by_tokens, marker + "-", color=colour, markersize=4, linewidth=0.9, label=rates.name)
+            cells.loglog(
+                rates.widths,
+                rates.by_cells,
+                marker + "-",
+                color=colour,
+                markersize=4,
+                linewidth=0.9,
+                label=rates.name.replace("S^2", "$S^2$"),
+            )
+            tokens.loglog(
+                rates.counts,
+                rates.by_tokens,
+                marker + "-",
+                color=colour,
+                markersize=4,
+                linewidth=0.9,
+                label=rates.name.replace("S^2", "$S^2$"),
+            )
         _guide(cells, result.rates[0].widths, min(r.by_cells.min() for r in result.rates), 2, "$h^2$")
         _guide(tokens, result.rates[0].counts, min(r.by_tokens.min() for r in result.rates), -0.5, "$n^{-1/2}$")
-        cells.set(xlabel="width $h$ of a cell", ylabel="distance of grids with $h$ and $h/2$")
-        tokens.set(xlabel="tokens $n$", ylabel="distance of tokens to the finest grid")
+        cells.set(xlabel="width $h$ of a cell", ylabel="distance, $h$ to $h/2$")
+        for ax in (cells, tokens):
+            ax.xaxis.set_minor_formatter("")
+        tokens.set(xlabel="tokens $n$", ylabel="distance to the finest grid")
         page.legend(*tokens.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return page
 
@@ -251,4 +270,11 @@ def _guide(ax: Any, x: np.ndarray, level: float, power: float | int, label: str)
     """A line of the slope that is expected, below the data."""
     line = 0.4 * level * (x / (x.min() if power > 0 else x.max())) ** power
     ax.loglog(x, line, "--", color="0.5", linewidth=0.8)
-    ax.annotate(label, (x[len(x) // 2], line[len(x) // 2]), textcoords="offset points", xytext=(4, -9), color="0.4")
+    ax.annotate(
+        label,
+        (x[len(x) // 2], line[len(x) // 2]),
+        textcoords="offset points",
+        xytext=(-2, -12),
+        color="0.4",
+        ha="right" if power < 0 else "left",
+    )

@@ -1,0 +1,290 @@
+"""Metastability in physical time: clusters that live for e^{beta(1 - <x,y>)}, followed from one merger to the next.
+
+Simple attention on the sphere moves a token by `x_i' = c P_i sum_j p_ij x_j`, with p of order e^{-beta(1 - <x_i,x_j>)}: between mergers
+nothing moves for times that no stepper of t reaches, and for beta in the thousands the rates are below the smallest double. So rates are
+kept as logarithms, and the tokens run on a clock s of their own, on which the fastest relative motion is of order one:
+
+    x' = c e^{L} v~,    dx/ds = v~ / R,    dt/ds = e^{-L} / (c R),
+
+with L the largest log p_ij of two different tokens and R the largest |v~_i|, or |v~_i - v~_j| over the distance to the nearest token j.
+On it a pair closes like e^{-s}; when it has come within `radius` the two become one token, whose weight is the sum. log t is summed by
+Simpson's rule.
+"""
+
+import dataclasses
+import math
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from attnflow._arrays import known, positive
+from attnflow._rows import dot
+from attnflow.attention.law import Attention
+from attnflow.attention.normalisations.softmax import Softmax
+from attnflow.attention.normalisations.unnormalized import Unnormalized
+from attnflow.flow.progress import tracker
+from attnflow.measures import Particles
+from attnflow.spaces import Sphere
+
+# The longest step of s, and the most by which the logarithm of a rate that counts may change in a step. Rates below e^-40 of the largest
+# do not count. A merger that takes more steps than a stretch has is followed in several.
+_LONGEST, _CHANGE, _COUNTS, _STRETCH = 0.1, 0.25, 40.0, 4096
+# A clock that runs on while nothing comes closer: tokens at rest in a saddle.
+_PATIENCE = 400.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Staircase:
+    """A run from merger to merger.
+
+    - `log_times [m]`: the logarithm of the physical time of each merger, with `errors [m]`, how much they change with steps twice as long.
+    - `pairs [m, 2]`: which clusters merged: the first token of each. `cosines [m]`: their scalar product when the last merger was over.
+    - `plateaus`: the clusters as `Particles` at the start and after each merger; `labels [m + 1, n]` has the cluster of every token.
+    - `log_t`, `energy`, `count`: along the way, the logarithm of the time, the energy `sum_ij w_i w_j e^{beta(<x_i,x_j> - 1)}`, which is
+      `2 beta e^{-beta} E` and lies in (0, 1], and how many clusters there are.
+    - `radius`: tokens at this distance were taken as one: every position is off by at most this much times the number of mergers.
+    - `ending`: "one cluster", "t1", or "saddle" if what is left does not move.
+    """
+
+    log_times: Float[np.ndarray, " m"]
+    errors: Float[np.ndarray, " m"]
+    pairs: Int[np.ndarray, "m 2"]
+    cosines: Float[np.ndarray, " m"]
+    plateaus: list[Particles]
+    labels: Int[np.ndarray, "k n"]
+    log_t: Float[np.ndarray, " f"]
+    energy: Float[np.ndarray, " f"]
+    count: Int[np.ndarray, " f"]
+    radius: float
+    ending: Literal["one cluster", "t1", "saddle"]
+
+    def __repr__(self) -> str:
+        times = ", ".join(f"{time:.6g}" for time in self.log_times[:6])
+        return f"Staircase({len(self.log_times)} mergers at log t = {times}{', ...' if len(self.log_times) > 6 else ''}; {self.ending})"
+
+
+def staircase(law: Any, mu: Particles, log_t1: Any = math.inf, radius: Any = 1e-6, progress: bool = False) -> Staircase:
+    """Simple attention on the sphere from `mu`, followed to one cluster or to `log t = log_t1`, however long that takes.
+
+    **Arguments:**
+
+    - `law`: `af.simple_attention(beta, d)`, with softmax or `Unnormalized`; `V = c I` with c > 0.
+    - `mu`: a few hundred tokens on the sphere at most: all pairs are looked at.
+    - `radius`: the distance at which two tokens become one. It is the error of the positions; mergers take time `log(1/radius)` longer on
+      the clock of the pair alone, next to nothing in log t.
+    """
+    beta, offset, speed = _simple(law, mu)
+    r = float(positive("radius", radius))
+    if not r < 0.1:
+        raise ValueError(f"radius must be a small distance, below 0.1, got {r}")
+    end = float(log_t1)
+    if math.isnan(end):
+        raise ValueError(f"log_t1 must be a number or infinity, got {log_t1}")
+    fine = _run(beta, offset, speed, mu, end, r, 1.0, progress)
+    coarse = _run(beta, offset, speed, mu, end, r, 2.0, False)
+    m = len(fine.log_times)
+    errors = np.full(m, math.inf)
+    both = min(m, len(coarse.log_times))
+    errors[:both] = np.abs(fine.log_times[:both] - coarse.log_times[:both])
+    return dataclasses.replace(fine, errors=errors)
+
+
+def _simple(law: Any, mu: Any) -> tuple[Array, Array | None, float]:
+    """beta, what is added to beta(<x,y> - 1) if rows are not normalised, and c; an error that says what is missing for other laws."""
+    if not isinstance(law, Attention) or law.mask is not None or not isinstance(law.normalize, Softmax | Unnormalized):
+        raise TypeError("a staircase is for af.simple_attention(beta, d), with softmax or Unnormalized and no mask")
+    if not isinstance(mu, Particles) or not isinstance(mu.space, Sphere):
+        raise TypeError(f"a staircase is for tokens on the sphere, got {type(mu).__name__}")
+    if mu.dim != law.logit.dim:
+        raise ValueError(f"the law acts on R^{law.logit.dim}, got tokens in R^{mu.dim}")
+    A, V = law.logit.A.astype(mu.dtype), law.value.astype(mu.dtype)
+    parts = (law.logit.P, law.logit.R, law.logit.p, law.logit.r, law.logit.constant)
+    if not known(A, V) or any(part is not None for part in parts):
+        raise TypeError("a staircase needs a law whose logit is beta <x, y>, with known numbers")
+    for name, matrix in (("K^T Q", np.asarray(A)), ("V", np.asarray(V))):
+        if matrix[0, 0] <= 0 or np.abs(matrix - matrix[0, 0] * np.eye(len(matrix))).max() > 0:
+            raise ValueError(
+                f"a staircase needs {name} to be a positive multiple of I, got {matrix.tolist()}; elsewhere nothing is metastable"
+            )
+    offset = A[0, 0] + law.normalize.log_scale.astype(mu.dtype) if isinstance(law.normalize, Unnormalized) else None
+    return A[0, 0], offset, float(V[0, 0])
+
+
+class _State(NamedTuple):
+    """Where a stretch has come to: tokens, log t, s since the last merger, and the record of this stretch; `still` if nothing moves."""
+
+    points: Array
+    log_t: Array
+    s: Array
+    steps: Array
+    log_ts: Array
+    energies: Array
+    still: Array
+
+
+def _run(
+    beta: Array, offset: Array | None, speed: float, mu: Particles, end: float, radius: float, coarse: float, progress: bool
+) -> Staircase:
+    n, dtype = len(mu.points), mu.dtype
+    label = np.arange(n)
+    state = _fresh(mu.points, jnp.asarray(-jnp.inf, dtype))
+    times, pairs, cosines, plateaus, labels = [], [], [], [mu], [label]
+    log_ts, energies, counts = [], [], []
+    ending = "one cluster"
+    point, log_w = _merge_close(np.asarray(mu.points), np.asarray(mu.log_weights), label, radius)
+    with tracker(progress, 0, n - 1, "mergers") as advance:
+        while (alive := np.flatnonzero(np.isfinite(log_w))).size > 1:
+            start = point.copy()
+            while True:
+                state = _stretch(
+                    beta,
+                    offset,
+                    state._replace(points=jnp.asarray(point), steps=jnp.asarray(0)),
+                    jnp.asarray(log_w),
+                    radius,
+                    end + math.log(speed),
+                    coarse,
+                )
+                steps = int(state.steps)
+                point = np.asarray(state.points)
+                log_ts.append(np.asarray(state.log_ts)[:steps] - math.log(speed))
+                energies.append(np.asarray(state.energies)[:steps])
+                counts.append(np.full(steps, alive.size))
+                if steps < _STRETCH:
+                    break
+            closest = _closest(point, alive)
+            if closest is None or np.linalg.norm(point[closest[0]] - point[closest[1]]) > radius:
+                ending = "t1" if float(state.log_t) - math.log(speed) >= end else "saddle"
+                break
+            times.append(float(state.log_t) - math.log(speed))
+            pairs.append(closest)
+            cosines.append(float(start[closest[0]] @ start[closest[1]]))
+            point, log_w = _merge_close(point, log_w, label, radius)
+            kept = np.isfinite(log_w)
+            plateaus.append(Particles(jnp.asarray(point[kept], dtype), np.exp(log_w[kept]), space=mu.space))
+            labels.append(label.copy())
+            state = _fresh(jnp.asarray(point), state.log_t)
+            advance(len(times))
+    joined = [np.concatenate(parts) if parts else np.zeros(0) for parts in (log_ts, energies, counts)]
+    return Staircase(
+        np.array(times),
+        np.zeros(len(times)),
+        np.array(pairs, int).reshape(-1, 2),
+        np.array(cosines),
+        plateaus,
+        np.array(labels),
+        joined[0],
+        joined[1],
+        joined[2].astype(int),
+        radius,
+        ending,
+    )
+
+
+def _fresh(points: Array, log_t: Array) -> _State:
+    blank = jnp.zeros(_STRETCH, points.dtype)
+    zero = jnp.zeros((), points.dtype)
+    return _State(points, log_t, zero, jnp.asarray(0), blank, blank, zero)
+
+
+def _closest(point: np.ndarray, alive: np.ndarray) -> tuple[int, int] | None:
+    gaps = np.linalg.norm(point[alive][:, None] - point[alive][None], axis=2)
+    gaps[np.tril_indices(len(alive))] = np.inf
+    i, j = np.unravel_index(np.argmin(gaps), gaps.shape)
+    return (int(alive[i]), int(alive[j])) if np.isfinite(gaps[i, j]) else None
+
+
+def _merge_close(point: np.ndarray, log_w: np.ndarray, label: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
+    """Every pair within the radius becomes one token, at the place of the first of the two; `label` is changed in place."""
+    point, log_w = point.copy(), log_w.copy()
+    while True:
+        alive = np.flatnonzero(np.isfinite(log_w))
+        closest = _closest(point, alive)
+        if closest is None or np.linalg.norm(point[closest[0]] - point[closest[1]]) > radius:
+            return point, log_w
+        i, j = closest
+        weights = np.exp(log_w[[i, j]])
+        middle = weights @ point[[i, j]]
+        point[i], log_w[i], log_w[j] = middle / np.linalg.norm(middle), np.log(weights.sum()), -np.inf
+        label[label == label[j]] = label[i]
+
+
+@jax.jit
+def _stretch(beta: Array, offset: Array | None, state: _State, log_w: Array, radius: Any, end: Any, coarse: Any) -> _State:
+    """Steps on the clock s until a pair is within the radius, log t is over, nothing moves, or the record is full."""
+
+    def go_on(state: _State) -> Bool[Array, ""]:
+        full = state.steps >= _STRETCH
+        return ~full & (_nearest(state.points, log_w)[0].min() > radius) & (state.log_t < end) & (state.s < _PATIENCE) & (state.still < 1)
+
+    def step(state: _State) -> _State:
+        x = state.points
+        k1, clock1, change = _clocked(beta, offset, x, log_w)
+        # The last step ends at the radius: a pair closes like e^-s, or slower.
+        room = jnp.log(_nearest(x, log_w)[0].min() / radius) + 1e-9
+        h = jnp.minimum(jnp.minimum(_LONGEST, _CHANGE / jnp.maximum(change, 1e-30)) * coarse, room)
+        k2, _, _ = _clocked(beta, offset, _on(x + 0.5 * h * k1), log_w)
+        k3, clock3, _ = _clocked(beta, offset, _on(x + 0.5 * h * k2), log_w)
+        k4, _, _ = _clocked(beta, offset, _on(x + h * k3), log_w)
+        new = _on(x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4))
+        _, clock4, _ = _clocked(beta, offset, new, log_w)
+        took = jnp.log(h / 6) + jax.nn.logsumexp(jnp.stack([clock1, jnp.log(4.0) + clock3, clock4]))
+        moves = jnp.isfinite(took)
+        log_t, still = jnp.where(moves, jnp.logaddexp(state.log_t, took), state.log_t), jnp.where(moves, state.still, 1)
+        at = state.steps
+        return _State(
+            new, log_t, state.s + h, at + 1, state.log_ts.at[at].set(log_t), state.energies.at[at].set(_energy(beta, new, log_w)), still
+        )
+
+    return jax.lax.while_loop(go_on, step, state)
+
+
+def _clocked(beta: Array, offset: Array | None, x: Float[Array, "n d"], log_w: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+    """dx/ds, log dt/ds, and the largest change of the logarithm of a rate that counts in unit s."""
+    n = len(x)
+    apart = x[None] - x[:, None]
+    alive = jnp.isfinite(log_w)
+    other = alive[:, None] & alive[None] & ~jnp.eye(n, dtype=bool)
+    # beta(<x_i, x_j> - 1), by differences: digits of close pairs are kept.
+    tilt = -0.5 * beta * dot(apart, apart)
+    if offset is None:
+        logs = tilt + log_w[None] - jax.nn.logsumexp(jnp.where(alive[None], tilt + log_w[None], -jnp.inf), axis=1)[:, None]
+    else:
+        logs = tilt + log_w[None] + offset
+    logs = jnp.where(other, logs, -jnp.inf)
+    top = jnp.max(logs)
+    share = jnp.exp(logs - top)
+    pull = jnp.einsum("ij,ijd->id", share, apart)
+    pull = pull - dot(pull, x)[:, None] * x
+    gap, near = _nearest(x, log_w)
+    closing = pull - pull[near]
+    both = jnp.sqrt(jnp.maximum(dot(closing, closing) / jnp.where(jnp.isfinite(gap), gap, 1) ** 2, dot(pull, pull)))
+    relative = jnp.max(jnp.where(alive, both, 0))
+    safe = jnp.maximum(relative, jnp.finfo(x.dtype).tiny)
+    motion = pull / safe
+    # How fast the tilt of each pair that counts changes.
+    turning = beta * jnp.abs(jnp.sum(apart * (motion[None] - motion[:, None]), axis=-1))
+    change = jnp.max(jnp.where(logs > top - _COUNTS, turning, 0))
+    return motion, jnp.where(relative > 0, -top - jnp.log(safe), jnp.inf), change
+
+
+def _nearest(x: Float[Array, "n d"], log_w: Float[Array, " n"]) -> tuple[Array, Array]:
+    """The distance of each token to the nearest other one, infinite for those that are gone."""
+    alive = jnp.isfinite(log_w)
+    apart = x[None] - x[:, None]
+    other = alive[:, None] & alive[None] & ~jnp.eye(len(x), dtype=bool)
+    square = jnp.where(other, dot(apart, apart), jnp.inf)
+    return jnp.sqrt(jnp.min(square, axis=1)), jnp.argmin(square, axis=1)
+
+
+def _on(x: Array) -> Array:
+    return x / jnp.sqrt(dot(x, x))[:, None]
+
+
+def _energy(beta: Array, x: Array, log_w: Array) -> Array:
+    apart = x[None] - x[:, None]
+    w = jnp.exp(log_w)
+    return w @ jnp.exp(-0.5 * beta * dot(apart, apart)) @ w
