@@ -135,7 +135,7 @@ def _run(
     log_ts, energies, counts = [], [], []
     ending = "one cluster"
     point, log_w = _merge_close(np.asarray(mu.points), np.asarray(mu.log_weights), label, radius)
-    with tracker(progress, 0, n - 1, "mergers") as advance:
+    with tracker(progress, 0.0, float(n - 1), "mergers") as advance:
         while (alive := np.flatnonzero(np.isfinite(log_w))).size > 1:
             start = point.copy()
             while True:

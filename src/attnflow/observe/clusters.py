@@ -53,7 +53,7 @@ def clusters(mu: Any, radius: Any, floor: float = 0.0) -> Clusters:
         raise TypeError(f"clusters are of Particles or a Grid, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
     if not 0 <= floor < 1:
         raise ValueError(f"floor must be a share of the largest mass, at least 0 and below 1, got {floor}")
-    weights = np.asarray(mu.weights, np.float64)
+    weights = np.exp(np.asarray(mu.log_weights, np.float64))
     kept = np.flatnonzero(weights >= floor * weights.max()) if floor > 0 else np.arange(len(weights))
     points = np.asarray(mu.particles().points if isinstance(mu, Grid) else mu.points, np.float64)[kept]
     reach = (2 * math.sin(r / 2) if r < math.pi else 2.0) if isinstance(mu.space, Sphere) else r
@@ -104,7 +104,7 @@ def _by_cells(points: np.ndarray, reach: float) -> np.ndarray:
     offsets = [o for o in itertools.product(range(-margin, margin + 1), repeat=d) if o > (0,) * d]
     # The nearest cells first: what they unite need not be compared again.
     for ring in range(1, d * margin + 1):
-        pairs = [_cells_at(keys, np.dot(o, stride)) for o in offsets if sum(map(abs, o)) == ring]
+        pairs = [_cells_at(keys, int(np.dot(o, stride))) for o in offsets if sum(map(abs, o)) == ring]
         apart = np.concatenate([apart, *pairs])
         apart = apart[label[apart[:, 0]] != label[apart[:, 1]]]
         # One token of each cell, that farthest towards the other, often settles it.

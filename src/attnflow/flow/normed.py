@@ -1,0 +1,91 @@
+"""Where a network normalises, as a dynamics of the radius and the direction of each token (arXiv:2510.22026)."""
+
+from typing import Any, Literal, cast, get_args
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import floats, positive
+from attnflow._rows import dot
+from attnflow.attention.field import Field, evaluate
+from attnflow.measures import Particles
+from attnflow.spaces import Euclidean, Sphere
+from attnflow.sums import Engine
+
+Scheme = Literal["post", "pre", "peri", "mix", "ngpt", "sqrt"]
+
+
+def normed(law: Any, scheme: str, switch: Any = 1.0, alpha: Any = 1.0) -> "Normed":
+    """The flow of tokens `x = r theta` in R^d, `theta` on the sphere, under a law that looks at directions: with `a = Gamma(theta)`,
+
+        theta' = P_theta a / s,    and
+
+    - `post`: s = 1, r' = 0: the stream is normalised after every layer. This is the law on the sphere;
+    - `pre`: s = r, r' = <theta, a>: the law reads normalised tokens, the stream grows;
+    - `peri`: s = r |a|, r' = <theta, a> / |a|: the output of the law is normalised too;
+    - `mix`: post up to time `switch`, then pre;
+    - `ngpt`: s = |a| / alpha, r' = 0: a step of size alpha along the normalised output;
+    - `sqrt`: s = sqrt(1 + t), r' = 0: layers weighed by one over the root of their number.
+
+    In R^d this is the field `x' = (r / s) P_theta a + r' theta`; radii begin as those of the tokens that are given. Once tokens are close,
+    a tends to theta and 1 - cos falls like e^{-2t} for post, t^{-2} for pre and peri, e^{-2 alpha t} for ngpt, e^{-4 sqrt t} for sqrt.
+    """
+    if scheme not in get_args(Scheme):
+        raise ValueError(f"scheme must be one of {', '.join(get_args(Scheme))}, got {scheme!r}")
+    return Normed(law, floats("switch", switch, ""), positive("alpha", alpha), cast(Scheme, scheme))
+
+
+class Normed(Field):
+    """`x' = (r / s) P_theta a + r' theta`."""
+
+    law: Any
+    switch: Float[Array, ""]
+    alpha: Float[Array, ""]
+    scheme: Scheme = eqx.field(static=True)
+
+    def at(self, mu: Any, t: Any = 0.0, sums: Engine | None = None) -> "NormedVelocity":
+        if not isinstance(mu, Particles) or not isinstance(mu.space, Euclidean):
+            raise TypeError(
+                f"a scheme of normalisation moves tokens in R^d, got {type(mu).__name__} on the {type(mu.space).__name__}; "
+                "make them af.Particles(points)"
+            )
+        directions = Particles(_direction(mu.points)[1], mu.weights, mu.order, Sphere())
+        return NormedVelocity(self.law.at(directions, t, sums), jnp.asarray(t, mu.dtype), self)
+
+
+class NormedVelocity(eqx.Module):
+    """The velocity of a scheme for one measure."""
+
+    inside: Any
+    t: Float[Array, ""]
+    field: Normed
+
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        r, theta = _direction(x)
+        a = evaluate(self.inside, theta, order)
+        along = dot(theta, a)[:, None]
+        across, size = a - along * theta, jnp.sqrt(jnp.maximum(dot(a, a), jnp.finfo(a.dtype).tiny))[:, None]
+        scheme = self.field.scheme
+        if scheme == "pre":
+            return a
+        if scheme == "peri":
+            return a / size
+        if scheme == "mix":
+            return jnp.where(self.t < self.field.switch.astype(x.dtype), r * across, a)
+        if scheme == "ngpt":
+            return self.field.alpha.astype(x.dtype) * r * across / size
+        return r * across / (jnp.sqrt(1 + self.t) if scheme == "sqrt" else 1)
+
+    @property
+    def needs_order(self) -> bool:
+        return getattr(self.inside, "needs_order", False)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        return getattr(self.inside, "report", {})
+
+
+def _direction(x: Float[Array, "n d"]) -> tuple[Float[Array, "n 1"], Float[Array, "n d"]]:
+    r = jnp.sqrt(jnp.maximum(dot(x, x), jnp.finfo(x.dtype).tiny))[:, None]
+    return r, x / r

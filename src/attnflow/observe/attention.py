@@ -1,0 +1,33 @@
+"""How sharply tokens attend."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow.attention.law import Attention
+from attnflow.attention.normalisations.softmax import Softmax
+from attnflow.measures import Particles
+from attnflow.sums import Atoms, Engine, Logit, log_integral
+
+
+def attention_entropy(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Array, " n"]:
+    """`- sum_j p_ij log p_ij` for every token: log n where attention is even, 0 where a token attends to one alone.
+
+    For softmax laws without a mask, by sums on any engine: with the log-sum Z of a row, `H = log Z - sum_j p_ij (l_ij + log w_j)`, and the
+    last is the derivative of the log-sum along the logits. Other laws and masks through the matrix, for a few thousand tokens.
+    """
+    if not isinstance(law, Attention) or not isinstance(mu, Particles):
+        raise TypeError(f"the entropy of attention is of an Attention law on Particles, got {type(law).__name__} on {type(mu).__name__}")
+    if not isinstance(law.normalize, Softmax) or law.mask is not None:
+        return jnp.sum(jax.scipy.special.entr(law.weights(mu.points, mu)), axis=1)
+    logit = jax.tree.map(lambda leaf: leaf.astype(mu.dtype), law.logit)
+
+    def log_sum(scale: Array) -> Array:
+        scaled: Logit = jax.tree.map(lambda leaf: scale * leaf, logit)
+        return log_integral(scaled, mu.points, Atoms(mu.points, scale * mu.log_weights), sums)
+
+    one = jnp.ones((), mu.dtype)
+    total, mean = jax.jvp(log_sum, (one,), (one,))
+    return total - mean

@@ -1,0 +1,35 @@
+"""How fast simple attention climbs its energy."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import known
+from attnflow.attention.law import Attention
+from attnflow.attention.normalisations.softmax import Softmax
+from attnflow.attention.normalisations.unnormalized import Unnormalized
+from attnflow.measures import Particles
+from attnflow.sums import Atoms, Engine, Logit, log_integral
+
+
+def dissipation(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Array, ""]:
+    """`dE/dt` along simple attention, `E = 1/(2 beta) double-integral e^{beta <x,y>}`, as a square: the dissipation identity.
+
+    The gradient of E is `P_x integral e^{beta <x,y>} y dmu(y) = Z(x) v(x)`, v the velocity of softmax attention and Z its normaliser:
+    `dE/dt = integral Z |v|^2 dmu` under SA and `integral |v|^2 dmu` under USA (arXiv:2312.10794). Compare `energy(mu, beta)` along a path.
+    For `V = I`; `log_scale` of `Unnormalized` is counted.
+    """
+    simple = isinstance(law, Attention) and law.mask is None and isinstance(law.normalize, Softmax | Unnormalized)
+    if not simple or not isinstance(mu, Particles):
+        raise TypeError("the dissipation is of af.simple_attention(beta, d), with softmax or Unnormalized, on tokens")
+    eye = jnp.eye(mu.dim, dtype=mu.dtype)
+    if known(law.value, law.logit.A) and not (jnp.allclose(law.value, eye) and jnp.allclose(law.logit.A, law.logit.A[0, 0] * eye)):
+        raise ValueError("the dissipation is of simple attention, V = I and K^T Q = beta I, got other matrices")
+    velocity = mu.space.project(mu.points, law.at(mu, sums=sums)(mu.points))
+    square = jnp.sum(velocity**2, axis=1)
+    if isinstance(law.normalize, Unnormalized):
+        return mu.integrate(lambda _: square) * jnp.exp(-law.normalize.log_scale.astype(mu.dtype))
+    logit: Logit = law.logit
+    norm = jnp.exp(log_integral(Logit(logit.A.astype(mu.dtype)), mu.points, Atoms(mu.points, mu.log_weights), sums))
+    return mu.integrate(lambda _: norm * square)

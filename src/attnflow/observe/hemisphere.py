@@ -1,0 +1,54 @@
+"""Whether tokens lie in an open hemisphere, and which of them are far from all before."""
+
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from attnflow._arrays import positive
+from attnflow.measures import Particles
+from attnflow.spaces import Sphere
+
+
+def in_hemisphere(mu: Any) -> bool:
+    """Whether some w has `<w, x_i> > 0` for all tokens, by a linear program: maximise m with `<w, x_i> >= m`, `|w_k| <= 1`.
+
+    If so, simple attention takes them to one point (arXiv:2312.10794). A margin within the round-off of the program counts as none.
+    """
+    from scipy.optimize import linprog
+
+    points = _points(mu)
+    n, d = points.shape
+    rows = np.concatenate([-points, np.ones((n, 1))], axis=1)
+    found = linprog(np.append(np.zeros(d), -1.0), A_ub=rows, b_ub=np.zeros(n), bounds=[(-1, 1)] * d + [(0, 1)], method="highs")
+    if found.status != 0:
+        raise RuntimeError(f"the linear program of the hemisphere failed: {found.message}")
+    return bool(found.x[-1] > 1e-9)
+
+
+def renyi_centres(mu: Any, delta: Any, strong: bool = False) -> Bool[np.ndarray, " n"]:
+    """Which tokens, in their order, are Renyi centres: farther than the angle delta from all centres before them;
+    strong ones from all tokens before them.
+
+    Under causal attention tokens gather around the centres, and around strong ones for ever (arXiv:2411.04990).
+    """
+    points, angle = _points(mu), float(positive("delta", delta))
+    order = np.argsort(np.asarray(mu.sequence), kind="stable") if mu.order is not None else np.arange(len(points))
+    found, reach = np.zeros(len(points), bool), math.cos(min(angle, math.pi))
+    before = np.zeros((0, points.shape[1]))
+    for start in range(0, len(points), 256):
+        rows = order[start : start + 256]
+        free = (points[rows] @ before.T).max(axis=1, initial=-2.0) < reach
+        near = points[rows] @ points[rows].T >= reach
+        for k in range(len(rows)):
+            rivals = near[k, :k] if strong else near[k, :k] & found[rows[:k]]
+            found[rows[k]] = free[k] and not rivals.any()
+        before = np.concatenate([before, points[rows] if strong else points[rows[found[rows]]]])
+    return found
+
+
+def _points(mu: Any) -> np.ndarray:
+    if not isinstance(mu, Particles) or not isinstance(mu.space, Sphere):
+        raise TypeError(f"this is about tokens on the sphere, got {type(mu).__name__}")
+    return np.asarray(mu.points, np.float64)

@@ -1,0 +1,80 @@
+"""Order parameters: how far tokens of the sphere have come together."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from attnflow.measures import Gaussian, Grid, Particles
+from attnflow.spaces import Sphere
+
+_ROWS = 512
+
+
+def order_parameter(mu: Any, k: int = 1) -> Float[Array, ""]:
+    """How much of mode k there is: on the circle `|integral e^{i k theta} dmu|`; on S^{d-1} for k = 1 `|integral x dmu|`. 0 for the
+    uniform law, 1 for k equal clusters at equal angles (any point masses at one of k equal angles)."""
+    _check(mu)
+    if k < 1 or (k > 1 and mu.dim != 2):
+        raise ValueError(f"k must be at least 1, and on S^{mu.dim - 1} it must be 1, got {k}")
+    if k == 1:
+        return jnp.sqrt(jnp.sum(jnp.asarray(mu.mean) ** 2))
+    turned = mu.integrate(lambda x: _harmonic(k, x))
+    return jnp.sqrt(jnp.sum(turned**2))
+
+
+def _harmonic(k: int, x: Array) -> Array:
+    angle = k * jnp.arctan2(x[:, 1], x[:, 0])
+    return jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
+
+
+def mean_cosine(mu: Any) -> Float[Array, ""]:
+    """`double-integral <x, y> dmu dmu = |mean|^2`, over all pairs, a token with itself among them."""
+    return order_parameter(mu) ** 2
+
+
+def cosine_histogram(mu: Particles, bins: int = 50) -> tuple[Float[Array, " b"], Float[np.ndarray, " e"]]:
+    """The law of `<x, y>` for two different tokens drawn by weight: the mass in each of `bins` equal parts of [-1, 1], and their edges.
+    Over all pairs, some rows at a time."""
+    if not isinstance(mu, Particles):
+        raise TypeError(f"the histogram is of pairs of tokens, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
+    _check(mu)
+    if bins < 1 or len(mu.points) < 2:
+        raise ValueError(f"a histogram of pairs needs at least 1 bin and 2 tokens, got {bins} and {len(mu.points)}")
+    return _histogram(mu.points, jnp.exp(mu.log_weights), bins), np.linspace(-1, 1, bins + 1)
+
+
+@partial(jax.jit, static_argnums=2)
+def _histogram(points: Array, weights: Array, bins: int) -> Array:
+    n = len(points)
+    room = -n % _ROWS
+    rows, masses, index = jnp.pad(points, ((0, room), (0, 0))), jnp.pad(weights, (0, room)), jnp.arange(n + room)
+
+    def block(total: Array, part: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        x, w, i = part
+        place = jnp.clip(jnp.floor((x @ points.T + 1) * (bins / 2)), 0, bins - 1).astype(int)
+        mass = jnp.where(i[:, None] == jnp.arange(n)[None], 0, w[:, None] * weights[None])
+        return total + jnp.zeros(bins, total.dtype).at[place.reshape(-1)].add(mass.reshape(-1)), None
+
+    parts = (rows.reshape(-1, _ROWS, points.shape[1]), masses.reshape(-1, _ROWS), index.reshape(-1, _ROWS))
+    total, _ = jax.lax.scan(block, jnp.zeros(bins, points.dtype), parts)
+    return total / jnp.sum(total)
+
+
+def effective_rank(mu: Any) -> Float[Array, ""]:
+    """`exp(- sum_k p_k log p_k)` of the eigenvalues of the covariance, divided by their sum: how many directions a law fills, between
+    1 and d (Roy and Vetterli 2007); 0 for a point."""
+    if not isinstance(mu, Particles | Gaussian | Grid):
+        raise TypeError(f"the effective rank is of Particles, a Gaussian or a Grid, got {type(mu).__name__}")
+    values = jnp.maximum(jnp.linalg.eigvalsh(mu.cov), 0)
+    total = jnp.sum(values)
+    share = values / jnp.where(total > 0, total, 1)
+    return jnp.where(total > 0, jnp.exp(jnp.sum(jax.scipy.special.entr(share))), 0)
+
+
+def _check(mu: Any) -> None:
+    if not isinstance(mu, Particles | Grid) or not isinstance(mu.space, Sphere):
+        raise TypeError(f"an order parameter is of tokens or a density on the sphere, got {type(mu).__name__}")

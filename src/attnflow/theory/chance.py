@@ -1,0 +1,40 @@
+"""What random tokens on the sphere do by chance: lie in a hemisphere, or far from all that came before."""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.special import betainc
+
+from attnflow._arrays import positive
+
+
+def wendel(n: int, dim: int) -> float:
+    """The probability that n uniform points of S^{dim-1} lie in an open hemisphere: `2^{-(n-1)} sum_{k<dim} C(n-1, k)` (Wendel 1962).
+
+    Simple attention takes such tokens to one point (arXiv:2312.10794).
+    """
+    if n < 1 or dim < 1:
+        raise ValueError(f"n and dim must be at least 1, got {n} and {dim}")
+    return float(sum(math.comb(n - 1, k) for k in range(min(dim, n))) / 2 ** (n - 1))
+
+
+def cap_mass(dim: int, delta: Any) -> float:
+    """The share of S^{dim-1} within the angle delta of a point: `I_{sin^2 delta}((dim-1)/2, 1/2) / 2` up to a right angle."""
+    if dim < 2:
+        raise ValueError(f"the sphere lies in R^dim with dim >= 2, got {dim}")
+    angle = float(positive("delta", delta))
+    if angle >= math.pi:
+        return 1.0
+    half = float(betainc((dim - 1) / 2, 0.5, np.sin(angle) ** 2)) / 2
+    return half if angle <= math.pi / 2 else 1 - half
+
+
+def strong_centres(dim: int, delta: Any, n: int | float = math.inf) -> float:
+    """The expected number of strong Renyi centres of n uniform tokens on S^{dim-1}: tokens farther than delta from all before them.
+
+    The k-th is one with probability `(1 - p)^{k-1}`, p the mass of a cap: `(1 - (1-p)^n) / p`, and 1/p for all tokens: pi/delta on the
+    circle, 1/sin^2(delta/2) on S^2 (arXiv:2411.04990).
+    """
+    p = cap_mass(dim, delta)
+    return (1 - (1 - p) ** n) / p if math.isfinite(n) else 1 / p
