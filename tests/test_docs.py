@@ -40,6 +40,13 @@ def test_the_page_on_densities(tmp_path, monkeypatch):
     assert names["noisy"].cov[0, 0] > names["density"].cov[0, 0]
 
 
+def test_the_page_on_long_times(tmp_path, monkeypatch):
+    names = run("docs/long-time.md", tmp_path, monkeypatch)
+    assert abs(names["stairs"].log_times[-1] - 7460) < 1
+    assert abs(names["stairs"].log_times[0] - names["first"]) < 0.01
+    assert (names["pre"].points**2).sum(axis=1).min() > 1
+
+
 def test_pages_that_are_linked_exist():
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):

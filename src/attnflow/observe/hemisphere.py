@@ -41,9 +41,11 @@ def renyi_centres(mu: Any, delta: Any, strong: bool = False) -> Bool[np.ndarray,
         rows = order[start : start + 256]
         free = (points[rows] @ before.T).max(axis=1, initial=-2.0) < reach
         near = points[rows] @ points[rows].T >= reach
-        for k in range(len(rows)):
-            rivals = near[k, :k] if strong else near[k, :k] & found[rows[:k]]
-            found[rows[k]] = free[k] and not rivals.any()
+        if strong:
+            found[rows] = free & ~np.tril(near, -1).any(axis=1)
+        else:
+            for k in np.flatnonzero(free):
+                found[rows[k]] = not (near[k, :k] & found[rows[:k]]).any()
         before = np.concatenate([before, points[rows] if strong else points[rows[found[rows]]]])
     return found
 

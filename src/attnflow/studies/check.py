@@ -14,7 +14,7 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        return abs(self.measured - self.expected) <= self.tolerance
+        return bool(abs(self.measured - self.expected) <= self.tolerance)
 
 
 class BadInput(ValueError):

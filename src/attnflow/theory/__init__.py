@@ -1,5 +1,8 @@
 """Predictions: one theorem a function, with its statement and source."""
 
+from attnflow.theory.chance import cap_mass as cap_mass
+from attnflow.theory.chance import strong_centres as strong_centres
+from attnflow.theory.chance import wendel as wendel
 from attnflow.theory.cold import cold_limit as cold_limit
 from attnflow.theory.cold import laplace_mean as laplace_mean
 from attnflow.theory.cold import spectral_projector as spectral_projector
@@ -12,6 +15,15 @@ from attnflow.theory.langevin import fisher_information as fisher_information
 from attnflow.theory.langevin import langevin_constant as langevin_constant
 from attnflow.theory.langevin import langevin_divergence as langevin_divergence
 from attnflow.theory.langevin import langevin_potential as langevin_potential
+from attnflow.theory.limits import Prediction as Prediction
+from attnflow.theory.limits import predict_limit as predict_limit
+from attnflow.theory.lipschitz import lipschitz_bound as lipschitz_bound
+from attnflow.theory.lipschitz import stability_constant as stability_constant
+from attnflow.theory.long_context import context_cosine as context_cosine
+from attnflow.theory.long_context import context_limit as context_limit
+from attnflow.theory.long_context import critical_sharpness as critical_sharpness
+from attnflow.theory.metastable import merger_log_time as merger_log_time
+from attnflow.theory.metastable import window_time as window_time
 from attnflow.theory.support import support_radius as support_radius
 from attnflow.theory.uniform import branch_curvature as branch_curvature
 from attnflow.theory.uniform import critical_beta as critical_beta

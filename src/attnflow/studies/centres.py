@@ -1,0 +1,154 @@
+"""Under causal attention tokens gather around Renyi centres, and in the end around the first token (arXiv:2411.04990).
+
+Tokens come one after the other, and each sees those before it. A token farther than delta from all before it is a strong Renyi centre: it
+is not drawn anywhere for a long time, and gathers those that come later. Shown here:
+
+- uniform tokens have 1/p strong centres on average, p the mass of a cap of radius delta: pi/delta on the circle, 1/sin^2(delta/2) on S^2;
+- for V = I everybody ends at the first token, which never moves.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+import attnflow as af
+from attnflow.studies.check import Check
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """How many tokens and draws, which distances, how sharp."""
+
+    tokens: int = 4000
+    """how many tokens are drawn for a count"""
+    draws: int = 400
+    """how often"""
+    deltas: tuple[float, ...] = (0.3, 0.5, 0.8)
+    """the distances of the count"""
+    n: int = 200
+    """how many tokens are moved"""
+    beta: float = 64.0
+    """their inverse temperature"""
+    times: tuple[float, ...] = (0.0, 1.0, 20.0)
+    """when the moving tokens on the circle are shown"""
+    collapse: float = 400.0
+    """the end of time of the run to one point, at beta = 1 in R^3"""
+    seed: int = 0
+    """of the draws"""
+
+    def __post_init__(self):
+        if self.tokens < 10 or self.draws < 20 or self.n < 5:
+            raise ValueError(f"tokens, draws and n must be at least 10, 20 and 5, got {self.tokens}, {self.draws} and {self.n}")
+        if not self.deltas or not all(0 < delta < np.pi for delta in self.deltas):
+            raise ValueError(f"deltas must lie between 0 and pi, got {list(self.deltas)}")
+        if not self.beta > 0 or not self.collapse > 0:
+            raise ValueError(f"beta and collapse must be positive, got {self.beta} and {self.collapse}")
+        if len(self.times) < 2 or self.times[0] != 0 or any(b <= a for a, b in zip(self.times[:-1], self.times[1:])):
+            raise ValueError(f"times must rise from 0, got {list(self.times)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """`counts[dim] [draws, deltas]`: strong centres of uniform tokens. `angles [s, n]` of the moving tokens, `centres [n]` the centres at
+    distance `reach`. `farthest [t]` is the largest angle to the first token in the run to one point, at `ts`; `first` how far it moved."""
+
+    spec: Spec
+    counts: dict[int, Int[np.ndarray, "r k"]]
+    angles: Float[np.ndarray, "s n"]
+    centres: np.ndarray
+    ts: Float[np.ndarray, " t"]
+    farthest: Float[np.ndarray, " t"]
+    first: float
+
+
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """The counts, the gathering, and the collapse."""
+    from rich.progress import track
+
+    spec = Spec() if spec is None else spec
+    key = jax.random.key(spec.seed)
+    counts: dict[int, Any] = {2: [], 3: []}
+    for draw in track(range(spec.draws), "centres", disable=not progress):
+        for dim in counts:
+            mu = af.samplers.sphere(spec.tokens, dim, key=jax.random.fold_in(key, 2 * draw + dim))
+            counts[dim].append([int(af.renyi_centres(mu, delta, strong=True).sum()) for delta in spec.deltas])
+    ring = af.samplers.sphere(spec.n, 2, key=jax.random.fold_in(key, 10**6))
+    causal = af.simple_attention(spec.beta, 2, mask=af.Causal())
+    states = np.asarray(af.solve(causal, ring, spec.times[-1], save_at=list(spec.times), rtol=1e-6, atol=1e-8).states)
+    ball = af.samplers.sphere(40, 3, key=jax.random.fold_in(key, 10**6 + 1))
+    ts = np.concatenate([[0.0], np.geomspace(0.1, spec.collapse, 60)])
+    path = af.solve(af.simple_attention(1.0, 3, mask=af.Causal()), ball, spec.collapse, save_at=ts)
+    x = np.asarray(path.states)
+    apart = 2 * np.arcsin(np.clip(np.linalg.norm(x - x[:, :1], axis=2) / 2, 0, 1))
+    first = float(np.linalg.norm(x[-1, 0] - x[0, 0]))
+    found = af.renyi_centres(ring, reach(spec))
+    angles = np.arctan2(states[..., 1], states[..., 0])
+    return Result(spec, {dim: np.array(rows) for dim, rows in counts.items()}, angles, found, ts, apart.max(axis=1), first)
+
+
+def reach(spec: Spec) -> float:
+    """The distance at which tokens hardly see each other: some widths of the kernel."""
+    return 4 * spec.beta**-0.5
+
+
+def checks(result: Result) -> list[Check]:
+    """The mean counts within four standard errors, and the collapse."""
+    spec, found = result.spec, []
+    for dim, rows in result.counts.items():
+        for delta, column in zip(spec.deltas, rows.T, strict=True):
+            expected = af.theory.strong_centres(dim, delta, spec.tokens)
+            error = column.std(ddof=1) / np.sqrt(len(column))
+            found.append(Check(f"S^{dim - 1}: mean strong centres at delta = {delta:g}", float(column.mean()), expected, float(4 * error)))
+    found.append(Check("the first token moved by", result.first, 0.0, 1e-12))
+    found.append(Check("largest angle to the first token at the end", float(result.farthest[-1]), 0.0, 0.05))
+    kept = result.centres & (np.arange(len(result.centres)) < len(result.centres) // 4)
+    turned = np.abs(np.angle(np.exp(1j * (result.angles[1] - result.angles[0]))))
+    found.append(
+        Check("early centres move less than other tokens: ratio of medians", float(np.median(turned[kept]) / np.median(turned)), 0.0, 0.5)
+    )
+    return found
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """Mean counts and predictions."""
+    return {
+        f"S^{dim - 1}": {
+            f"{delta:g}": {"mean": float(column.mean()), "theory": af.theory.strong_centres(dim, delta, result.spec.tokens)}
+            for delta, column in zip(result.spec.deltas, rows.T, strict=True)
+        }
+        for dim, rows in result.counts.items()
+    }
+
+
+def figure(result: Result) -> "matplotlib.figure.Figure":
+    """Counts against theory; tokens on the circle in their order; the collapse."""
+    spec = result.spec
+    with af.plot.look():
+        page = af.plot.new_figure(af.plot.PAGE, 0.36 * af.plot.PAGE)
+        counts, ring, collapse = page.subplots(1, 3)
+        delta = np.linspace(0.8 * min(spec.deltas), 1.15 * max(spec.deltas), 100)
+        for colour, (dim, rows) in zip(af.plot.COLOURS, result.counts.items()):
+            line = [af.theory.strong_centres(dim, float(d), spec.tokens) for d in delta]
+            counts.semilogy(delta, line, color=colour, label=f"$S^{dim - 1}$")
+            counts.errorbar(
+                spec.deltas, rows.mean(axis=0), 2 * rows.std(axis=0) / np.sqrt(len(rows)), fmt="o", color=colour, markersize=3.5
+            )
+        counts.set(xlabel=r"$\delta$", ylabel="strong centres")
+        counts.legend()
+        order = np.arange(spec.n)
+        ring.plot(result.angles[0] / np.pi, order, ".", color="0.75", markersize=3)
+        ring.plot(result.angles[-1] / np.pi, order, ".", color=af.plot.COLOURS[0], markersize=3)
+        for angle in result.angles[0][result.centres]:
+            ring.axvline(angle / np.pi, color=af.plot.COLOURS[1], linewidth=0.7, zorder=0)
+        ring.set(
+            xlabel=r"angle$\,/\,\pi$", ylabel="order of the token", title=f"grey: start; blue: $t = {spec.times[-1]:g}$; lines: centres"
+        )
+        collapse.loglog(result.ts[1:], result.farthest[1:], color=af.plot.COLOURS[0])
+        collapse.set(xlabel="$t$", ylabel="largest angle to the first token")
+    return page

@@ -1,0 +1,143 @@
+"""With longer contexts attention must sharpen like log n / (1-r), or tokens become one or ignore each other (arXiv:2510.05554).
+
+n tokens with a common cosine r, one layer of softmax attention without residual at `beta = gamma log n`: the cosine of two outputs tends to
+1, 4r/(1+3r) or r for gamma below, at and above 1/(1-r). Shown here: the exact value at finite n by its formula, by attention on the tokens
+themselves in R^n for moderate n, and by the two rows of the attention matrix for n up to a million, in which an output in R^{n+1} is
+`sqrt(r) e_0 + sqrt(1-r) p` with p the row.
+"""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+import attnflow as af
+from attnflow.studies.check import Check
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """Which cosine, which sharpness, how many tokens."""
+
+    cosine: float = 0.5
+    """the common cosine r of the tokens"""
+    gammas: tuple[float, ...] = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
+    """gamma over its critical value 1/(1-r)"""
+    tokens: tuple[int, ...] = (10, 100, 1000, 10_000, 100_000, 1_000_000)
+    """how many tokens"""
+    explicit: int = 1000
+    """up to how many the tokens themselves are moved"""
+
+    def __post_init__(self):
+        if not 0 < self.cosine < 1:
+            raise ValueError(f"cosine must lie between 0 and 1, got {self.cosine}")
+        if not self.gammas or min(self.gammas) <= 0:
+            raise ValueError(f"gammas must be positive, got {list(self.gammas)}")
+        if not self.tokens or min(self.tokens) < 2:
+            raise ValueError(f"tokens must be at least 2, got {list(self.tokens)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """`exact`, `rows`, `moved` `[gammas, tokens]`: the cosine of two outputs by formula, by rows, by the tokens (NaN where too many)."""
+
+    spec: Spec
+    exact: Float[np.ndarray, "g n"]
+    rows: Float[np.ndarray, "g n"]
+    moved: Float[np.ndarray, "g n"]
+
+
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """The three ways, for every gamma and n."""
+    from rich.progress import track
+
+    spec = Spec() if spec is None else spec
+    critical = af.theory.critical_sharpness(spec.cosine)
+    shape = (len(spec.gammas), len(spec.tokens))
+    exact, rows, moved = (np.full(shape, np.nan) for _ in range(3))
+    for j, n in track(list(enumerate(spec.tokens)), "contexts", disable=not progress):
+        for i, gamma in enumerate(spec.gammas):
+            beta = gamma * critical * math.log(n)
+            exact[i, j] = af.theory.context_cosine(n, spec.cosine, beta)
+            rows[i, j] = by_rows(n, spec.cosine, beta)
+            if n <= spec.explicit:
+                moved[i, j] = by_tokens(n, spec.cosine, beta)
+    return Result(spec, exact, rows, moved)
+
+
+def by_rows(n: int, r: float, beta: float) -> float:
+    """From the first two rows of the attention matrix."""
+    logits = np.full((2, n), beta * r)
+    logits[[0, 1], [0, 1]] = beta
+    p = np.exp(logits - beta)
+    p /= p.sum(axis=1, keepdims=True)
+    out = np.concatenate([np.full((2, 1), math.sqrt(r)), math.sqrt(1 - r) * p], axis=1)
+    return float(out[0] @ out[1] / (np.linalg.norm(out[0]) * np.linalg.norm(out[1])))
+
+
+def by_tokens(n: int, r: float, beta: float) -> float:
+    """From the tokens `sqrt(r) e_0 + sqrt(1-r) e_i`, moved by the law."""
+    x = np.concatenate([np.full((n, 1), math.sqrt(r)), math.sqrt(1 - r) * np.eye(n)], axis=1)
+    mu = af.Particles(x)
+    out = np.asarray(af.simple_attention(beta, n + 1).at(mu)(mu.points[:2]))
+    return float(out[0] @ out[1] / (np.linalg.norm(out[0]) * np.linalg.norm(out[1])))
+
+
+def checks(result: Result) -> list[Check]:
+    """Three ways agree; far from the critical gamma the largest n is close to the limit, at it to its own."""
+    spec = result.spec
+    critical = af.theory.critical_sharpness(spec.cosine)
+    found = [
+        Check("formula against rows", float(np.abs(result.rows - result.exact).max()), 0.0, 1e-9),
+        Check("formula against tokens", float(np.nanmax(np.abs(result.moved - result.exact))), 0.0, 1e-6),
+    ]
+    n = max(spec.tokens)
+    for gamma, row in zip(spec.gammas, result.exact, strict=True):
+        limit = af.theory.context_limit(spec.cosine, 1.0 * critical if gamma == 1 else gamma * critical)
+        # Away from the critical value the error falls like n to minus the distance from it.
+        slack = 6 * n ** -abs(gamma - 1) if gamma != 1 else 6 / n**0.5
+        if slack < 0.2:
+            found.append(
+                Check(f"gamma = {gamma:g} x critical, n = {n:,}, against the limit", float(row[np.argmax(spec.tokens)]), limit, slack)
+            )
+    return found
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """The exact cosines."""
+    return {f"{gamma:g}": dict(zip(map(str, result.spec.tokens), row)) for gamma, row in zip(result.spec.gammas, result.exact, strict=True)}
+
+
+def figure(result: Result) -> "matplotlib.figure.Figure":
+    """The cosine against n, for each gamma."""
+    spec = result.spec
+    with af.plot.look():
+        page = af.plot.new_figure(af.plot.PAGE, 0.42 * af.plot.PAGE)
+        by_n, by_gamma = page.subplots(1, 2)
+        n = np.geomspace(min(spec.tokens), max(spec.tokens), 200)
+        critical = af.theory.critical_sharpness(spec.cosine)
+        import matplotlib as mpl
+
+        for i, gamma in enumerate(spec.gammas):
+            colour = mpl.colormaps["viridis"](0.9 * i / max(len(spec.gammas) - 1, 1))
+            line = [af.theory.context_cosine(round(k), spec.cosine, gamma * critical * math.log(round(k))) for k in n]
+            by_n.semilogx(n, line, color=colour, linewidth=1.0, label=rf"${gamma:g}\,\gamma_c$")
+            by_n.semilogx(spec.tokens, result.rows[i], "o", color=colour, markersize=3.5)
+            by_n.semilogx(spec.tokens, result.moved[i], "+", color="0.1", markersize=6)
+        by_n.set(xlabel="tokens $n$", ylabel="cosine of two outputs", ylim=(None, 1.02))
+        by_n.legend(ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        x = np.linspace(0.3, 1.8, 400)
+        for k, colour in zip((10**2, 10**4, 10**6, 10**12), af.plot.COLOURS):
+            line = [af.theory.context_cosine(k, spec.cosine, g * critical * math.log(k)) for g in x]
+            by_gamma.plot(x, line, color=colour, linewidth=1.0, label=f"$n = 10^{{{round(math.log10(k))}}}$")
+        steps = [af.theory.context_limit(spec.cosine, g * critical) for g in x]
+        by_gamma.plot(x, steps, "--", color="0.4", linewidth=0.8, label="limit")
+        by_gamma.plot([1], [af.theory.context_limit(spec.cosine, critical)], "o", color="0.1", markersize=4)
+        by_gamma.set(xlabel=r"$\gamma\,/\,\gamma_c$", ylabel="cosine of two outputs")
+        by_gamma.legend(loc="lower left")
+    return page

@@ -1,0 +1,177 @@
+"""Clusters of simple attention live for times e^{beta(1 - cos)}, and the closest pair merges first (arXiv:2410.06833).
+
+Tokens on the circle gather in a few clusters, which then seem to rest: each merger takes a time that is exponential in beta, so that the
+energy climbs a staircase in log t. Shown here, for five tokens:
+
+- beta = 4 to t = 400, moved by `solve`: the energy with its plateaus;
+- beta from 500 to 4000 in physical time, to log t of some thousands, where no stepper of t comes: the mergers and their times, against
+  `log t = beta (1 - c) - log(beta (1 - c^2) (m_1/m_2 + m_2/m_1))` for two clusters of masses m at cosine c. In every state the pair that
+  merges next is the closest one;
+- k clusters at equal angles are saddles: the spectrum of the flow there, by automatic differentiation, against its closed form.
+"""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+import attnflow as af
+from attnflow.studies.check import Check
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """Which tokens, how sharp, how long."""
+
+    angles: tuple[float, ...] = (0.0, 0.9, 2.1, 3.3, 4.9)
+    """where the tokens start, as angles"""
+    beta: float = 4.0
+    """the inverse temperature of the run in t"""
+    t1: float = 400.0
+    """the end of that run"""
+    betas: tuple[float, ...] = (500.0, 1000.0, 2000.0, 4000.0)
+    """the inverse temperatures of the staircases"""
+    polygon: int = 3
+    """how many clusters the saddle has"""
+
+    def __post_init__(self):
+        if len(self.angles) < 3 or len({round(angle % (2 * math.pi), 9) for angle in self.angles}) < len(self.angles):
+            raise ValueError(f"angles must be at least three different ones, got {list(self.angles)}")
+        if not self.beta > 0 or not self.t1 > 0:
+            raise ValueError(f"beta and t1 must be positive, got {self.beta} and {self.t1}")
+        if not self.betas or not min(self.betas) >= 50:
+            raise ValueError(f"betas must be at least 50, where clusters are apart, got {list(self.betas)}")
+        if self.polygon < 2:
+            raise ValueError(f"polygon must be at least 2, got {self.polygon}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The run in t with its energy, the staircases by inverse temperature, and the spectrum of the saddle two ways."""
+
+    spec: Spec
+    ts: Float[np.ndarray, " t"]
+    states: Float[np.ndarray, "t n d"]
+    energy: Float[np.ndarray, " t"]
+    stairs: list[af.Staircase]
+    spectrum: Float[np.ndarray, " k"]
+    exact: Float[np.ndarray, " k"]
+
+
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """The run at a moderate beta, the staircases, the saddle."""
+    from rich.progress import track
+
+    spec = Spec() if spec is None else spec
+    mu = on_circle(np.array(spec.angles))
+    ts = np.concatenate([[0.0], np.geomspace(1e-2, spec.t1, 400)])
+    path = af.solve(af.simple_attention(spec.beta, 2), mu, spec.t1, save_at=ts, observe={"energy": lambda nu: scaled_energy(nu, spec.beta)})
+    stairs = [af.staircase(af.simple_attention(beta, 2), mu) for beta in track(spec.betas, "mergers", disable=not progress)]
+    corners = on_circle(2 * np.pi * np.arange(spec.polygon) / spec.polygon)
+    found = af.linearisation(af.simple_attention(spec.beta, 2, af.Unnormalized(-spec.beta)), corners)
+    energy = np.asarray(path.observed["energy"].values)
+    return Result(spec, np.asarray(path.ts), np.asarray(path.states), energy, stairs, np.asarray(found.real), polygon_spectrum(spec))
+
+
+def on_circle(angles: np.ndarray) -> af.Particles:
+    return af.Particles(np.stack([np.cos(angles), np.sin(angles)], axis=1), space=af.Sphere())
+
+
+def scaled_energy(mu: Any, beta: float) -> Any:
+    """`sum_ij w_i w_j e^{beta(<x_i,x_j> - 1)}`, which is the sum of squared masses of clusters that are far apart."""
+    return 2 * beta * af.energy(mu, beta, -beta)
+
+
+def polygon_spectrum(spec: Spec) -> np.ndarray:
+    """Of USA, scaled by e^-beta, at k equal clusters at equal angles: with `F(u) = e^{beta(cos u - 1)} sin u` the eigenvalues
+    `1/k sum_j F'(2 pi j/k) (cos(2 pi j m/k) - 1)`, m = 0, ..., k - 1."""
+    k, beta = spec.polygon, spec.beta
+    u = 2 * np.pi * np.arange(1, k) / k
+    slope = np.exp(beta * (np.cos(u) - 1)) * (np.cos(u) - beta * np.sin(u) ** 2)
+    return np.sort([(slope * (np.cos(m * u) - 1)).sum() / k for m in range(k)])[::-1]
+
+
+def predicted(stair: af.Staircase, beta: float) -> np.ndarray:
+    """The log times of the theory, from the clusters before each merger."""
+    times = []
+    for labels, pair, cosine in zip(stair.labels[:-1], stair.pairs, stair.cosines, strict=True):
+        masses = [float(np.mean(labels == labels[token])) for token in pair]
+        times.append(af.theory.merger_log_time(cosine, beta, (masses[0], masses[1])))
+    return np.array(times)
+
+
+def largest_cosines(stair: af.Staircase) -> np.ndarray:
+    """Of two different clusters before each merger."""
+    found = []
+    for mu in stair.plateaus[: len(stair.pairs)]:
+        points = np.asarray(mu.points)
+        found.append((points @ points.T)[~np.eye(len(points), dtype=bool)].max())
+    return np.array(found)
+
+
+def checks(result: Result) -> list[Check]:
+    """Who merges when, how the energy climbs, and what the saddle is."""
+    spec = result.spec
+    falls = float(np.maximum(-np.diff(result.energy), 0).max())
+    found = [Check(f"beta = {spec.beta:g}: the energy never falls", falls, 0.0, 1e-9)]
+    for beta, stair in zip(spec.betas, result.stairs, strict=True):
+        name = f"beta = {beta:g}: "
+        off = float(np.abs(stair.log_times - predicted(stair, beta)).max())
+        found += [
+            Check(name + "clusters at the end", float(len(stair.plateaus[-1].points)), 1.0, 0.0),
+            Check(name + "log times of mergers against theory", off, 0.0, 0.02 + 40 / beta),
+            Check(name + "pair that merges is the closest", float(np.abs(stair.cosines - largest_cosines(stair)).max()), 0.0, 1e-9),
+            Check(
+                name + "log time / beta of the first merger, against 1 - cos", stair.log_times[0] / beta, 1 - stair.cosines[0], 10 / beta
+            ),
+            Check(name + "error of the log times", float(stair.errors.max()), 0.0, 1e-2),
+        ]
+    found.append(Check(f"spectrum at {spec.polygon} clusters", float(np.abs(result.spectrum - result.exact).max()), 0.0, 1e-10))
+    found.append(Check("it is a saddle: largest eigenvalue is positive", float(result.spectrum[0] > 0), 1.0, 0.0))
+    return found
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """The mergers by inverse temperature."""
+    return {
+        f"{beta:g}": {"log_times": stair.log_times, "theory": predicted(stair, beta), "pairs": stair.pairs, "cosines": stair.cosines}
+        for beta, stair in zip(result.spec.betas, result.stairs, strict=True)
+    }
+
+
+def figure(result: Result) -> "matplotlib.figure.Figure":
+    """Angles and energy at a moderate beta; the staircases; times against the theory."""
+    spec = result.spec
+    with af.plot.look():
+        page = af.plot.new_figure(af.plot.PAGE, 0.62 * af.plot.PAGE)
+        (angles, stairs), (energy, times) = page.subplots(2, 2)
+        theta = np.unwrap(np.arctan2(result.states[..., 1], result.states[..., 0]), axis=0) / np.pi
+        angles.semilogx(result.ts[1:], theta[1:], color=af.plot.COLOURS[0], linewidth=0.9)
+        angles.set(ylabel=r"angle$\,/\,\pi$", title=rf"$\beta = {spec.beta:g}$", xlabel="$t$")
+        energy.semilogx(result.ts[1:], result.energy[1:], color=af.plot.COLOURS[0])
+        energy.set(xlabel="$t$", ylabel=r"energy $2\beta e^{-\beta} E$", ylim=(None, 1.03))
+        for colour, beta, stair in zip(af.plot.COLOURS, spec.betas, result.stairs):
+            levels = [float(jnp.sum(jnp.exp(2 * mu.log_weights))) for mu in stair.plateaus]
+            stairs.stairs(
+                levels, np.concatenate([[0], stair.log_times / beta, [2.1]]), baseline=None, color=colour, label=rf"$\beta = {beta:g}$"
+            )
+            times.plot(predicted(stair, beta), stair.log_times, "o", color=colour, markersize=4)
+        for cosine in result.stairs[-1].cosines:
+            stairs.axvline(1 - cosine, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
+        stairs.set(
+            xlabel=r"$\log t\,/\,\beta$",
+            ylabel=r"energy $2\beta e^{-\beta} E$",
+            title=r"dotted: $1 - \langle x_i, x_j\rangle$ of the pair",
+            ylim=(None, 1.03),
+        )
+        stairs.legend(loc="upper left")
+        ends = np.array([min(s.log_times.min() for s in result.stairs) / 1.3, max(s.log_times.max() for s in result.stairs) * 1.3])
+        times.loglog(ends, ends, color="0.6", linewidth=0.8, zorder=0)
+        times.set(xlabel=r"$\log t$ of a merger, theory", ylabel="measured")
+    return page

@@ -1,0 +1,75 @@
+"""The studies of long times: small, their checks, that these can fail, their figures, and bad input."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from attnflow.studies import centres, context, metastable, normalisation
+
+SMALL = {
+    metastable: metastable.Spec(t1=40.0, betas=(200.0, 400.0)),
+    normalisation: normalisation.Spec(n=4, short=10.0, long=400.0),
+    context: context.Spec(tokens=(10, 100, 10_000), explicit=100),
+    centres: centres.Spec(tokens=300, draws=40, deltas=(0.5, 0.8), n=40, times=(0.0, 1.0), collapse=100.0),
+}
+
+
+@pytest.fixture(scope="module", params=list(SMALL), ids=lambda study: study.__name__.split(".")[-1])
+def done(request):
+    return request.param, request.param.run(SMALL[request.param])
+
+
+def test_every_check_holds_and_the_figure_is_drawn(done):
+    study, result = done
+    assert [check for check in study.checks(result) if not check.ok] == []
+    assert len(study.figure(result).axes) >= 2
+    assert study.measured(result)
+
+
+def broken(study, result):
+    """The same with wrong numbers."""
+    if study is metastable:
+        late = [dataclasses.replace(stair, log_times=stair.log_times + 5.0) for stair in result.stairs]
+        return dataclasses.replace(result, stairs=late, spectrum=result.spectrum + 1e-6, energy=result.energy[::-1])
+    if study is normalisation:
+        return dataclasses.replace(result, gaps={scheme: gap**1.1 for scheme, gap in result.gaps.items()})
+    if study is context:
+        return dataclasses.replace(result, exact=1.2 * result.exact)
+    return dataclasses.replace(
+        result, counts={dim: rows + 3 for dim, rows in result.counts.items()}, first=1.0, farthest=result.farthest + 1
+    )
+
+
+def test_checks_can_fail(done):
+    study, result = done
+    failed = [check for check in study.checks(broken(study, result)) if not check.ok]
+    assert len(failed) >= 0.4 * len(study.checks(result))
+
+
+@pytest.mark.parametrize(
+    ("study", "bad", "message"),
+    [
+        (metastable, {"angles": (0.0, 1.0, 1.0)}, "angles must be at least three different"),
+        (metastable, {"betas": (5.0,)}, "betas must be at least 50"),
+        (normalisation, {"n": 1}, "n must be at least 2"),
+        (normalisation, {"short": 50.0}, "short must be from 8 to 16"),
+        (context, {"cosine": 1.0}, "cosine must lie between 0 and 1"),
+        (context, {"tokens": (1,)}, "tokens must be at least 2"),
+        (centres, {"deltas": (4.0,)}, "deltas must lie between 0 and pi"),
+        (centres, {"times": (1.0, 2.0)}, "times must rise from 0"),
+    ],
+)
+def test_bad_input(study, bad, message):
+    with pytest.raises(ValueError, match=message):
+        study.Spec(**bad)
+
+
+def test_rows_and_tokens_say_the_same():
+    assert context.by_rows(30, 0.3, 4.0) == pytest.approx(context.by_tokens(30, 0.3, 4.0), abs=1e-12)
+
+
+def test_the_polygon_of_two_is_known():
+    # Two opposite tokens: F'(pi) = -e^{-2 beta}, so that the eigenvalues are 0 and e^{-2 beta}.
+    spec = metastable.Spec(polygon=2)
+    np.testing.assert_allclose(metastable.polygon_spectrum(spec), [np.exp(-2 * spec.beta), 0], atol=1e-15)
