@@ -9,7 +9,7 @@ demo: .venv/core
 	$(BIN)/attnflow demo --out demo
 
 test: .venv/dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not study"
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "not slow and not study"
 
 small-studies: .venv/dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "study and not slow"

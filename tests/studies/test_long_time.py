@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnflow.studies import centres, context, metastable, normalisation
+from attnflow.studies import centres, context, hemisphere, metastable, normalisation
 
 SMALL = {
     metastable: metastable.Spec(t1=40.0, betas=(200.0, 400.0)),
     normalisation: normalisation.Spec(n=4, short=10.0, long=400.0),
     context: context.Spec(tokens=(10, 100, 10_000), explicit=100),
+    hemisphere: hemisphere.Spec(tokens=(3, 4), dims=(2, 3), draws=64, moved=(4, 3), t1=100.0),
     centres: centres.Spec(tokens=300, draws=40, deltas=(0.5, 0.8), n=40, times=(0.0, 1.0), collapse=100.0),
 }
 
@@ -30,10 +31,12 @@ def test_every_check_holds_and_the_figure_is_drawn(done):
 def broken(study, result):
     """The same with wrong numbers."""
     if study is metastable:
-        late = [dataclasses.replace(stair, log_times=stair.log_times + 5.0) for stair in result.stairs]
+        late = [dataclasses.replace(s, log_times=s.log_times + 50.0, errors=s.errors + 1, cosines=s.cosines - 0.01) for s in result.stairs]
         return dataclasses.replace(result, stairs=late, spectrum=result.spectrum + 1e-6, energy=result.energy[::-1])
     if study is normalisation:
         return dataclasses.replace(result, gaps={scheme: gap**1.1 for scheme, gap in result.gaps.items()})
+    if study is hemisphere:
+        return dataclasses.replace(result, shares=result.shares - 0.3, order=0.9 * result.order)
     if study is context:
         return dataclasses.replace(result, exact=1.2 * result.exact)
     return dataclasses.replace(
@@ -56,6 +59,8 @@ def test_checks_can_fail(done):
         (normalisation, {"short": 50.0}, "short must be from 8 to 16"),
         (context, {"cosine": 1.0}, "cosine must lie between 0 and 1"),
         (context, {"tokens": (1,)}, "tokens must be at least 2"),
+        (hemisphere, {"draws": 4}, "draws must be at least 32"),
+        (hemisphere, {"moved": (7, 3)}, "moved must be one of"),
         (centres, {"deltas": (4.0,)}, "deltas must lie between 0 and pi"),
         (centres, {"times": (1.0, 2.0)}, "times must rise from 0"),
     ],

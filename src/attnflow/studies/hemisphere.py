@@ -1,0 +1,153 @@
+"""Tokens in an open hemisphere collapse to one point, and n uniform ones lie in one with Wendel's probability (arXiv:2312.10794).
+
+Wendel (1962): n uniform points of S^{d-1} lie in an open hemisphere with probability `2^{-(n-1)} sum_{k<d} C(n-1, k)`. A linear program
+decides it for thousands of draws; every draw that is a member is then moved by simple attention until it is one point.
+
+Others collapse too: for d >= 3 almost every start does in the end. So the share of runs that have collapsed does not estimate Wendel's
+number.
+"""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+
+import attnflow as af
+from attnflow.studies.check import Check
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+# A cloud counts as one point when its mean is this close to the sphere, and a share is accepted within so many standard errors.
+_POINT, _ERRORS = 1e-4, 3.3
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """Which clouds, how many of them, and how long they are moved."""
+
+    tokens: tuple[int, ...] = (3, 5, 8, 12)
+    """how many tokens a cloud has"""
+    dims: tuple[int, ...] = (2, 3, 5)
+    """the dimensions of the space around the spheres"""
+    draws: int = 4096
+    """how many clouds of each kind are drawn"""
+    beta: float = 1.0
+    """the inverse temperature of those that are moved"""
+    t1: float = 400.0
+    """the latest time at which they must have met"""
+    moved: tuple[int, int] = (5, 3)
+    """tokens and dimension of the clouds that are moved"""
+    seed: int = 0
+    """of the draws"""
+
+    def __post_init__(self):
+        if not self.tokens or min(self.tokens) < 2 or not self.dims or min(self.dims) < 2:
+            raise ValueError(f"tokens and dims must be at least 2, got {list(self.tokens)} and {list(self.dims)}")
+        if self.draws < 32:
+            raise ValueError(f"draws must be at least 32, got {self.draws}")
+        if not self.beta > 0 or not self.t1 > 0:
+            raise ValueError(f"beta and t1 must be positive, got {self.beta} and {self.t1}")
+        if self.moved[0] not in self.tokens or self.moved[1] not in self.dims:
+            raise ValueError(f"moved must be one of the tokens and one of the dims, got {list(self.moved)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """`shares [d, n]` of clouds in a hemisphere. Of the clouds that were moved: `member [r]`, and `order [r, t]`, the length of the mean at
+    the times `ts`."""
+
+    spec: Spec
+    shares: Float[np.ndarray, "d n"]
+    member: Bool[np.ndarray, " r"]
+    ts: Float[np.ndarray, " t"]
+    order: Float[np.ndarray, "r t"]
+
+    @property
+    def theory(self) -> Float[np.ndarray, "d n"]:
+        return np.array([[af.theory.wendel(n, dim) for n in self.spec.tokens] for dim in self.spec.dims])
+
+
+def run(spec: Spec | None = None, progress: bool = False) -> Result:
+    """The linear programs, then the flow of one kind of cloud."""
+    from rich.progress import Progress
+
+    spec = Spec() if spec is None else spec
+    shares, member = np.zeros((len(spec.dims), len(spec.tokens))), np.zeros(spec.draws, bool)
+    with Progress(disable=not progress) as bar:
+        task = bar.add_task("hemispheres", total=shares.size)
+        for i, dim in enumerate(spec.dims):
+            for j, n in enumerate(spec.tokens):
+                clouds = _clouds(spec, n, dim)
+                found = np.array([af.in_hemisphere(af.Particles(cloud, space=af.Sphere())) for cloud in clouds])
+                shares[i, j] = found.mean()
+                if (n, dim) == tuple(spec.moved):
+                    member = found
+                bar.advance(task)
+    n, dim = spec.moved
+    times = np.concatenate([[0.0], np.geomspace(0.1, spec.t1, 80)])
+    data = af.sweep(
+        lambda key, beta: (af.simple_attention(beta, dim), af.samplers.sphere(n, dim, key=key)),
+        {"beta": [spec.beta]},
+        list(_seeds(spec)),
+        t1=spec.t1,
+        save_at=times,
+        observe={"order": af.order_parameter},
+        progress=progress,
+    )
+    return Result(spec, shares, member, np.asarray(data.time), np.asarray(data["order"])[0])
+
+
+def _seeds(spec: Spec) -> range:
+    return range(spec.seed * spec.draws, (spec.seed + 1) * spec.draws)
+
+
+def _clouds(spec: Spec, n: int, dim: int) -> np.ndarray:
+    """The clouds of all seeds, `[draws, n, dim]`."""
+    keys = jax.vmap(jax.random.key)(np.array(_seeds(spec)))
+    return np.asarray(jax.vmap(lambda key: af.samplers.sphere(n, dim, key=key).points)(keys))
+
+
+def checks(result: Result) -> list[Check]:
+    """Shares within their standard errors of Wendel's numbers; every member is one point at the end."""
+    spec, found = result.spec, []
+    for dim, row, theory in zip(spec.dims, result.shares, result.theory, strict=True):
+        for n, share, p in zip(spec.tokens, row, theory, strict=True):
+            error = math.sqrt(p * (1 - p) / spec.draws)
+            found.append(Check(f"n = {n}, S^{dim - 1}: share in a hemisphere", float(share), float(p), _ERRORS * error))
+    last = result.order[:, -1]
+    found.append(Check("members that have collapsed, share", float((last[result.member] > 1 - _POINT).mean()), 1.0, 0.0))
+    return found
+
+
+def measured(result: Result) -> dict[str, Any]:
+    """Shares and predictions."""
+    last = result.order[:, -1] > 1 - _POINT
+    return {"shares": result.shares, "wendel": result.theory, "collapsed": {"members": last[result.member].mean(), "all": last.mean()}}
+
+
+def figure(result: Result) -> "matplotlib.figure.Figure":
+    """The shares against the theory, and how the clouds come together."""
+    spec = result.spec
+    with af.plot.look():
+        page = af.plot.new_figure(af.plot.PAGE, 0.4 * af.plot.PAGE)
+        shares, order = page.subplots(1, 2)
+        for colour, dim, row in zip(af.plot.COLOURS, spec.dims, result.shares):
+            n = np.arange(2, max(spec.tokens) + 2)
+            shares.plot(n, [af.theory.wendel(int(k), dim) for k in n], color=colour, linewidth=0.9, label=f"$S^{dim - 1}$")
+            shares.errorbar(spec.tokens, row, 2 * np.sqrt(row * (1 - row) / spec.draws), fmt="o", color=colour, markersize=3.5)
+        shares.set(xlabel="tokens $n$", ylabel="share in a hemisphere", ylim=(0, 1.05))
+        shares.legend(title="lines: Wendel")
+        gap = np.maximum(1 - result.order, 1e-16)
+        for rows, colour, name in ((~result.member, "0.6", "others"), (result.member, af.plot.COLOURS[0], "in a hemisphere")):
+            if rows.any():
+                low, middle, high = np.quantile(gap[rows], [0.02, 0.5, 0.98], axis=0)
+                order.fill_between(result.ts, low, high, color=colour, alpha=0.25, linewidth=0)
+                order.plot(result.ts, middle, color=colour, label=name)
+        order.set(xscale="symlog", yscale="log", xlabel="$t$", ylabel="$1 - |$mean$|$", xlim=(0, spec.t1), ylim=(1e-10, 2))
+        order.set_title(f"{spec.moved[0]} tokens on $S^{spec.moved[1] - 1}$: median, 2 % and 98 %")
+        order.legend(loc="lower left")
+    return page
