@@ -44,7 +44,7 @@ def test_the_page_on_long_times(tmp_path, monkeypatch):
     names = run("docs/long-time.md", tmp_path, monkeypatch)
     assert abs(names["stairs"].log_times[-1] - 7460) < 1
     assert abs(names["stairs"].log_times[0] - names["first"]) < 0.01
-    assert (names["pre"].points**2).sum(axis=1).min() > 1
+    assert (names["pre"].points ** 2).sum(axis=1).min() > 1
 
 
 def test_pages_that_are_linked_exist():

@@ -83,3 +83,18 @@ def test_stability_constant_bounds_what_is_measured(rng):
     ratio = np.linalg.norm(ends[1] - ends[0]) / np.linalg.norm(y - x)
     radius = max(np.linalg.norm(x, axis=1).max(), np.linalg.norm(y, axis=1).max())
     assert ratio <= float(theory.stability_constant(law.logit.A, law.value, radius, 1.0))
+
+
+def test_misalignment_falls_at_the_rate_of_the_gap(key):
+    B, V = np.eye(3), np.diag([2.0, 0.5, -1.0])
+    assert float(theory.concentration_rate(B, V)) == pytest.approx(1.5)
+    assert float(theory.concentration_rate(2 * B, V)) == pytest.approx(1.5)
+    assert np.isinf(float(theory.concentration_rate(B, B)))
+    start = af.samplers.sphere(50, 3, key=key)
+    Pi = theory.spectral_projector(V @ B.T)
+    # With B = I the clock is that of y' = V y: a coordinate over the first falls at its own gap.
+    path = af.solve(af.ZeroTemperature(af.dot_product(B, B), V), start, t1=1.0, save_at=2, rtol=1e-9, atol=1e-11)
+    x = np.asarray(start.points)
+    exact = np.mean((x[:, 1] ** 2 * np.exp(-3.0) + x[:, 2] ** 2 * np.exp(-6.0)) / x[:, 0] ** 2)
+    assert float(af.misalignment(path.final, Pi)) == pytest.approx(exact, rel=1e-6)
+    assert float(af.misalignment(path.final, Pi)) <= np.exp(-3.0) * float(af.misalignment(start, Pi))

@@ -106,11 +106,17 @@ def solve(
     store = None if out is None else _store(out, with_sums(problem, sums), span, max_steps)
     if store is not None and store.status() is not None:
         return load_path(out)
+    return _solve_known(problem, carry, span, max_steps, sums, on_host, store, None if step is None else float(step), progress)
+
+
+def _solve_known(problem: Problem, carry: Carry, span: Times, max_steps: int, sums, on_host, store: Store | None, step, progress) -> Path:
+    """Segment after segment, from the start or from where the store ends."""
+    mu = problem.measure
     record = Record(mu, store)
     if store is not None and record.blocks:
         carry = store.carry(carry)
         problem = planned(problem, carry.state, carry.t, sums)
-    segments = blocks(span, sum(leaf.size for leaf in jax.tree.leaves(mu.state)), None if step is None else float(step))
+    segments = blocks(span, sum(leaf.size for leaf in jax.tree.leaves(mu.state)), step)
     with tracker(progress, float(span.t0), float(span.t1)) as advance:
         while len(record.blocks) < len(segments) and not record.ended:
             block = segments[len(record.blocks)]

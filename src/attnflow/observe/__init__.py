@@ -3,6 +3,7 @@
 from attnflow.observe.attention import attention_entropy as attention_entropy
 from attnflow.observe.clusters import Clusters as Clusters
 from attnflow.observe.clusters import clusters as clusters
+from attnflow.observe.concentration import misalignment as misalignment
 from attnflow.observe.density import entropy as entropy
 from attnflow.observe.density import fisher_information as fisher_information
 from attnflow.observe.density import log_density as log_density

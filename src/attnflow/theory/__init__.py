@@ -4,6 +4,7 @@ from attnflow.theory.chance import cap_mass as cap_mass
 from attnflow.theory.chance import strong_centres as strong_centres
 from attnflow.theory.chance import wendel as wendel
 from attnflow.theory.cold import cold_limit as cold_limit
+from attnflow.theory.cold import concentration_rate as concentration_rate
 from attnflow.theory.cold import laplace_mean as laplace_mean
 from attnflow.theory.cold import spectral_projector as spectral_projector
 from attnflow.theory.cold import uniform_mean as uniform_mean

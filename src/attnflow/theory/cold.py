@@ -90,3 +90,21 @@ def cold_limit(x: Any, B: Any, V: Any) -> Float[Array, "n d"]:
     if float(jnp.min(length)) == 0:
         raise ValueError("a token without a component along the dominating directions has another limit, got one")
     return kept / length
+
+
+def concentration_rate(B: Any, V: Any) -> Float[Array, ""]:
+    """`(l_1 - l_2) / |B|`: at least how fast `|x - Pi x| / |Pi x|` falls along `x' = P_x V B^T x / |B^T x|`, up to a constant.
+
+    l_1 is the dominating eigenvalue of `V B^T`, l_2 the largest real part of the others: in the time s with `ds = dt / |B^T x|` the ratio
+    falls like `e^{-(l_1 - l_2) s}`, and `s >= t / |B|`. At an inverse temperature beta the law follows this up to about `t ~ log beta`
+    (arXiv:2605.10931). Infinite if all of the space is dominating.
+    """
+    B, V = square("B", B), square("V", V)
+    if B.shape != V.shape:
+        raise ValueError(f"B and V must have one dimension, got {len(B)} and {len(V)}")
+    M = np.asarray(V @ B.T, dtype=float)
+    projector = np.asarray(spectral_projector(M))
+    rank = round(float(np.trace(projector)))
+    values = np.sort(np.linalg.eigvals(M).real)[::-1]
+    gap = values[0] - values[rank] if rank < len(M) else np.inf
+    return jnp.asarray(gap) / jnp.linalg.norm(B, 2)

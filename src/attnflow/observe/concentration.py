@@ -1,0 +1,30 @@
+"""How far a law on the sphere is from the dominating directions of its dynamics."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow._arrays import square
+from attnflow._rows import dot, times
+from attnflow.measures import Grid, Particles
+
+
+def misalignment(mu: Any, projector: Any) -> Float[Array, ""]:
+    """`integral |x - Pi x|^2 / |Pi x|^2 dmu`: a Lyapunov functional of concentration, zero on the range of the projector Pi.
+
+    With `Pi = theory.spectral_projector(V B^T)` it falls along the zero-temperature flow at twice `theory.concentration_rate(B, V)` or
+    faster, for a symmetric `V B^T` from the first moment on (arXiv:2605.10931). Infinite if a token has no part along Pi.
+    """
+    if not isinstance(mu, Particles | Grid):
+        raise TypeError(f"the misalignment is of Particles or a Grid, got {type(mu).__name__}")
+    matrix = square("projector", projector).astype(mu.dtype)
+    if len(matrix) != mu.dim:
+        raise ValueError(f"the projector must act on R^{mu.dim} like the tokens, got {len(matrix)} rows")
+
+    def ratio(x: Array) -> Array:
+        kept = times(x, matrix)
+        lost = x - kept
+        return dot(lost, lost) / dot(kept, kept)
+
+    return mu.integrate(lambda x: jnp.asarray(ratio(x)))
