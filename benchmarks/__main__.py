@@ -17,6 +17,8 @@ NAMES = (
     "spectral",
     "transport",
     "grid",
+    "long_time",
+    "sweep",
 )
 
 

@@ -31,6 +31,8 @@ def test_the_readme(tmp_path, monkeypatch):
     assert names["noisy"].final.density.max() < 0.17 < names["grown"].final.density.max()
     assert abs(names["bridge"].score(names["x"]) - names["law"].score(names["x"])).max() < 0.06
     assert abs(names["heat"].final.cov - 6).max() < 1e-3
+    assert len(names["stairs"].log_times) == 4
+    assert names["mean"]["order"].shape == (3, 11)
 
 
 def test_the_page_on_densities(tmp_path, monkeypatch):

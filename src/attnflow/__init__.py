@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from attnflow.flow.frames import rescaled as rescaled
     from attnflow.flow.gradient import gradient_flow as gradient_flow
     from attnflow.flow.layers import layers as layers
+    from attnflow.flow.normed import normed as normed
     from attnflow.flow.norms import LayerNorm as LayerNorm
     from attnflow.flow.norms import RMSNorm as RMSNorm
     from attnflow.flow.observe import Observed as Observed
@@ -47,8 +48,12 @@ if TYPE_CHECKING:
     from attnflow.flow.schedules import piecewise as piecewise
     from attnflow.flow.schedules import resampled as resampled
     from attnflow.flow.solve import solve as solve
+    from attnflow.flow.staircase import Staircase as Staircase
+    from attnflow.flow.staircase import staircase as staircase
     from attnflow.flow.stationary import Stationary as Stationary
     from attnflow.flow.stationary import stationary as stationary
+    from attnflow.flow.sweep import over_seeds as over_seeds
+    from attnflow.flow.sweep import sweep as sweep
     from attnflow.measures import Affine as Affine
     from attnflow.measures import Circle as Circle
     from attnflow.measures import Gaussian as Gaussian
@@ -62,9 +67,28 @@ if TYPE_CHECKING:
     from attnflow.measures import matrices as matrices
     from attnflow.measures import quadrature as quadrature
     from attnflow.measures import samplers as samplers
+    from attnflow.observe.attention import attention_entropy as attention_entropy
+    from attnflow.observe.clusters import Clusters as Clusters
+    from attnflow.observe.clusters import clusters as clusters
+    from attnflow.observe.concentration import misalignment as misalignment
     from attnflow.observe.density import entropy as entropy
+    from attnflow.observe.density import fisher_information as fisher_information
     from attnflow.observe.density import log_density as log_density
+    from attnflow.observe.dissipation import dissipation as dissipation
     from attnflow.observe.energy import energy as energy
+    from attnflow.observe.hemisphere import in_hemisphere as in_hemisphere
+    from attnflow.observe.hemisphere import renyi_centres as renyi_centres
+    from attnflow.observe.leaders import attention_rank as attention_rank
+    from attnflow.observe.leaders import leaders as leaders
+    from attnflow.observe.limit_shape import Verdict as Verdict
+    from attnflow.observe.limit_shape import limit_shape as limit_shape
+    from attnflow.observe.lipschitz import linearisation as linearisation
+    from attnflow.observe.lipschitz import local_lipschitz as local_lipschitz
+    from attnflow.observe.lipschitz import lyapunov_exponents as lyapunov_exponents
+    from attnflow.observe.order import cosine_histogram as cosine_histogram
+    from attnflow.observe.order import effective_rank as effective_rank
+    from attnflow.observe.order import mean_cosine as mean_cosine
+    from attnflow.observe.order import order_parameter as order_parameter
     from attnflow.observe.stability import growth_rates as growth_rates
     from attnflow.spaces import Euclidean as Euclidean
     from attnflow.spaces import Sphere as Sphere
@@ -78,6 +102,8 @@ if TYPE_CHECKING:
     from attnflow.sums import Window as Window
     from attnflow.sums import dot_product as dot_product
     from attnflow.sums import squared_distance as squared_distance
+    from attnflow.theory.limits import Prediction as Prediction
+    from attnflow.theory.limits import predict_limit as predict_limit
     from attnflow.transport.bridge import bridge as bridge
     from attnflow.transport.bridge import self_bridge as self_bridge
     from attnflow.transport.distances import bures as bures
@@ -142,9 +168,22 @@ _NAMES = {
     "flow.schedules": ("Scheduled", "piecewise", "resampled"),
     "flow.solve": ("solve",),
     "flow.stationary": ("Stationary", "stationary"),
-    "observe.density": ("entropy", "log_density"),
+    "flow.sweep": ("over_seeds", "sweep"),
+    "observe.density": ("entropy", "fisher_information", "log_density"),
     "observe.energy": ("energy",),
+    "observe.leaders": ("attention_rank", "leaders"),
+    "observe.limit_shape": ("Verdict", "limit_shape"),
     "observe.stability": ("growth_rates",),
+    "theory.limits": ("Prediction", "predict_limit"),
+    "observe.attention": ("attention_entropy",),
+    "observe.clusters": ("Clusters", "clusters"),
+    "observe.concentration": ("misalignment",),
+    "observe.dissipation": ("dissipation",),
+    "observe.hemisphere": ("in_hemisphere", "renyi_centres"),
+    "observe.lipschitz": ("linearisation", "local_lipschitz", "lyapunov_exponents"),
+    "observe.order": ("cosine_histogram", "effective_rank", "mean_cosine", "order_parameter"),
+    "flow.staircase": ("Staircase", "staircase"),
+    "flow.normed": ("normed",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -26,3 +26,24 @@ def zonal_harmonic(k: int, dim: int, s: np.ndarray) -> np.ndarray:
 def zonal_slope(k: int, dim: int, s: np.ndarray) -> np.ndarray:
     """`P_k'(s)`: `k(k+d-2)/(d-1)` times the harmonic of degree k - 1 two dimensions up."""
     return k * (k + dim - 2) / (dim - 1) * zonal_harmonic(k - 1, dim + 2, s)
+
+
+def cos_sin(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """`cos x` and `sin x` of moderate x, to round-off times 1 + |x|: the quarter turns are taken off, the rest is a short series.
+
+    XLA calls the scalar functions of the C library on CPU; this runs as vectors, about ten times as fast.
+    """
+    turns = jnp.floor(x * (2 / np.pi) + 0.5)
+    # pi/2 in two parts, the first with zeros at its end, so that its multiples are exact.
+    high = float(np.float32(np.pi / 2)) if x.dtype == jnp.float64 else 1.5703125
+    rest = (x - turns * high) - turns * (np.pi / 2 - high)
+    square, terms = rest**2, 9 if x.dtype == jnp.float64 else 5
+    cosine = sine = jnp.zeros_like(x)
+    for k in range(terms, 0, -1):
+        cosine = (1 + cosine) * square * (-1 / ((2 * k) * (2 * k - 1)))
+        sine = (1 + sine) * square * (-1 / ((2 * k + 1) * (2 * k)))
+    cosine, sine = 1 + cosine, rest * (1 + sine)
+    quarter = turns - 4 * jnp.floor(turns / 4)
+    odd = (quarter == 1) | (quarter == 3)
+    c, s = jnp.where(odd, sine, cosine), jnp.where(odd, cosine, sine)
+    return jnp.where((quarter == 1) | (quarter == 2), -c, c), jnp.where(quarter >= 2, -s, s)

@@ -91,7 +91,7 @@ def solve(
     compiled, on_host = split(observe)
     shaken = noise_of(noise, key, mu)
     step = default_step(mu, step, shaken, span)
-    problem = _problem(field, mu, span, rtol, atol, solver, step, sums, compiled, until, keep_states, shaken)
+    problem = problem_of(field, mu, span, rtol, atol, solver, step, sums, compiled, until, keep_states, shaken)
     if known(problem, span):
         problem = planned(problem, mu.state, span.t0, sums)
     carry, rate = start(problem, span.t0)
@@ -131,7 +131,8 @@ def _solve_known(problem: Problem, carry: Carry, span: Times, max_steps: int, su
     return path_of(frames, record.on_host(), carry.state, carry.t, status, stats, mu)
 
 
-def _problem(field, mu, span: Times, rtol, atol, solver, step, sums, observe, until, keep_states, noise) -> Problem:
+def problem_of(field, mu, span: Times, rtol, atol, solver, step, sums, observe, until, keep_states, noise) -> Problem:
+    """The equation and its stepper, as the arguments of `solve` say."""
     given = {name: value for name, value in {"rtol": rtol, "atol": atol, "solver": solver}.items() if value is not None}
     if isinstance(mu, Grid) and given:
         raise ValueError(f"a Grid is stepped by its own scheme, got {', '.join(given)}; leave it out, or give step=")

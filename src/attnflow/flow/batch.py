@@ -1,0 +1,168 @@
+"""A batch of members of a sweep, compiled: two ways of stepping them, and which one is taken."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key, PyTree
+
+from attnflow._arrays import cast
+from attnflow._special import cos_sin
+from attnflow.attention.law import Attention
+from attnflow.attention.normalisations.softmax import Softmax
+from attnflow.attention.normalisations.unnormalized import Unnormalized
+from attnflow.flow.members import FAILED, REACHED, STOPPED, Ends, System, march
+from attnflow.flow.segment import segment, start
+from attnflow.flow.solve import problem_of
+from attnflow.flow.times import Times
+from attnflow.measures import Grid, Particles
+from attnflow.spaces import Sphere
+
+Way = Literal["circle", "any"]
+
+# Sums over tokens are written out on the circle: beyond this many, compilation takes longer than what is gained.
+_WRITTEN_OUT = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What does not change from batch to batch, and is known when it is compiled. `make` and the observables are functions."""
+
+    make: Callable
+    observe: tuple[tuple[str, Callable], ...]
+    way: Way
+    max_steps: int
+
+    def observed(self, mu: Any) -> dict[str, Array]:
+        """The observables of one measure, as real numbers in its precision unless they have one of their own."""
+        values = {name: jnp.asarray(f(mu)) for name, f in self.observe}
+        return {name: a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(mu.dtype) for name, a in values.items()}
+
+
+class Numbers(NamedTuple):
+    """What may change without compiling again; `step` is fixed if it is given."""
+
+    span: Times
+    rtol: Float[Array, ""]
+    atol: Float[Array, ""]
+    step: Float[Array, ""] | None
+    until: Callable | None
+
+    @property
+    def ts(self) -> Float[Array, " t"]:
+        return jnp.concatenate([self.span.t0[None], self.span.frames]) if self.span.first else self.span.frames
+
+
+def way_of(field: Any, mu: Any, step: Any) -> Way:
+    """How a batch is stepped, from the structure of one member.
+
+    Softmax and unnormalised laws of few tokens on the circle have the stepper of `members`, three times as fast on many tokens of few
+    coordinates. All else goes through the stepper of `solve`, vectorised: in three dimensions and more its matrix products are as fast.
+    """
+    if not isinstance(mu, Particles) or not isinstance(mu.space, Sphere) or mu.dim != 2 or len(mu.points) > _WRITTEN_OUT:
+        return "any"
+    if step is not None or not isinstance(field, Attention) or field.mask is not None:
+        return "any"
+    logit = field.logit
+    plain = all(part is None for part in (logit.P, logit.R, logit.p, logit.r, logit.constant))
+    return "circle" if plain and isinstance(field.normalize, Softmax | Unnormalized) else "any"
+
+
+@eqx.filter_jit
+def run_batch(plan: Plan, numbers: Numbers, keys: Key[Array, " b"], parameters: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
+    """The observables of every member, `[time, ..., member]`, and how it ended."""
+    if plan.way == "any":
+        return _any(plan, numbers, keys, parameters)
+    return _circle(plan, numbers, *eqx.filter_vmap(lambda key, values: plan.make(key, **values))(keys, parameters))
+
+
+def _circle(plan: Plan, numbers: Numbers, fields: Attention, mus: Any) -> tuple[dict[str, Array], Ends]:
+    """Tokens `(cos a, sin a)`: the angle moves at `a' = <(-sin a, cos a), V m>`, m the average of the law."""
+    fields = cast(fields, mus.points.dtype)
+    A, V = jnp.moveaxis(fields.logit.A, 0, -1), jnp.moveaxis(fields.value, 0, -1)
+    log_mass = None if mus.weights is None else jnp.log(mus.weights).T
+    scale = fields.normalize.log_scale if isinstance(fields.normalize, Unnormalized) else None
+
+    # A = beta I: a token's own logit is the largest of its row.
+    isotropic = jnp.all((A[0, 1] == 0) & (A[1, 0] == 0) & (A[0, 0] == A[1, 1]) & (A[0, 0] >= 0)) & (log_mass is None)
+
+    def sums(c: Array, s: Array, own: bool) -> tuple[Array, Array, Array, Array]:
+        """The largest logit of each row, or the one of the token itself, and relative to it the sums of the kernel and of it times keys.
+        Written out over the keys, all of it is a few loops over members, and no matrix of pairs is stored."""
+        qc, qs = A[0, 0][None] * c + A[0, 1][None] * s, A[1, 0][None] * c + A[1, 1][None] * s
+        logits = [qc * c[j][None] + qs * s[j][None] + (0 if log_mass is None else log_mass[j][None]) for j in range(len(c))]
+        largest = jnp.broadcast_to(A[0, 0][None], c.shape) if own else functools.reduce(jnp.maximum, logits)
+        total = first = second = jnp.zeros_like(c)
+        for j, logit in enumerate(logits):
+            kernel = jnp.exp(logit - largest)
+            total, first, second = total + kernel, first + kernel * c[j][None], second + kernel * s[j][None]
+        return largest, total, first, second
+
+    def rate(t: Array, angle: Array) -> Array:
+        c, s = cos_sin(angle)
+        largest, total, first, second = jax.lax.cond(isotropic, lambda: sums(c, s, True), lambda: sums(c, s, False))
+        factor = 1 / total if scale is None else jnp.exp(largest + scale[None]) / (len(c) if log_mass is None else 1)
+        first, second = V[0, 0][None] * first + V[0, 1][None] * second, V[1, 0][None] * first + V[1, 1][None] * second
+        return (c * second - s * first) * factor
+
+    def points(angle: Array) -> Array:
+        return jnp.stack(cos_sin(angle), axis=1)
+
+    def moving(angle: Array, rate: Array) -> Array:
+        return jnp.stack([-rate * jnp.sin(angle), rate * jnp.cos(angle)], axis=1)
+
+    angles = jnp.arctan2(mus.points[..., 1], mus.points[..., 0]).T
+    system = System(rate, *_looks(plan, numbers, mus, points, moving), numbers.rtol + numbers.atol)
+    return march(system, angles, numbers.ts, numbers.span.t0, numbers.span.t1, plan.max_steps)
+
+
+def _looks(plan: Plan, numbers: Numbers, mus: Any, points: Callable, moving: Callable) -> tuple[Callable, Callable | None]:
+    """The observables and the event, of points `[n, d, member]` made from the state that is stepped."""
+
+    def observe(state: Array) -> PyTree:
+        see = eqx.filter_vmap(lambda mu, x: plan.observed(mu.with_state(x)), in_axes=(eqx.if_array(0), -1), out_axes=-1)
+        return see(mus, points(state))
+
+    def over(t: Array, state: Array, rate: Array) -> Array:
+        def one(mu, x, v, t):
+            assert numbers.until is not None
+            return numbers.until(mu.with_state(x), v, t)
+
+        return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), -1, -1, 0))(mus, points(state), moving(state, rate), t)
+
+    return observe, None if numbers.until is None else over
+
+
+def _any(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
+    """The stepper of `solve`, member by member side by side."""
+    span = numbers.span
+    looks = {name: lambda mu, name=name: plan.observed(mu)[name] for name, _ in plan.observe}
+
+    def one(key: Any, values: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
+        # Made in here, as a field may hold functions that know the parameters.
+        field, mu = plan.make(key, **values)
+        tolerances = (None, None) if isinstance(mu, Grid) else (numbers.rtol, numbers.atol)
+        problem = problem_of(field, mu, span, *tolerances, None, numbers.step, None, looks, numbers.until, False, None)
+        carry, _ = start(problem, span.t0)
+        carry, (_, saved), outcome = segment(problem, carry, span.frames, span.t1, plan.max_steps)
+        stopped, fine = outcome.stopped, (outcome.reached | outcome.stopped) & outcome.finite
+        last, missed = problem.frame(carry.state)[1], ~jnp.isfinite(outcome.ts)
+        saved = {name: _filled(a, last[name], missed, stopped) for name, a in saved.items()}
+        if span.first:
+            first = problem.frame(mu.state)[1]
+            saved = {name: jnp.concatenate([first[name][None], a]) for name, a in saved.items()}
+        status = jnp.where(fine, jnp.where(stopped, STOPPED, REACHED), FAILED)
+        return saved, Ends(status, carry.t, outcome.accepted + outcome.rejected)
+
+    saved, ends = jax.vmap(one)(keys, parameters)
+    return jax.tree.map(lambda a: jnp.moveaxis(a, 0, -1), saved), ends
+
+
+def _filled(values: Array, last: Array, missed: Array, stopped: Array) -> Array:
+    """Frames that were not reached: as at the end if the member stopped, else NaN."""
+    rest = jnp.where(stopped, last, jnp.nan)
+    return jnp.where(missed.reshape(-1, *(1,) * (values.ndim - 1)), rest[None], values)
