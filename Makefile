@@ -9,10 +9,10 @@ demo: .venv/core
 	$(BIN)/attnflow demo --out demo
 
 test: .venv/dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "not slow and not study"
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "not slow and not study and not long"
 
 small-studies: .venv/dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "study and not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(study or long) and not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

@@ -99,6 +99,7 @@ def test_rank_is_kept(rng, kind):
     assert values[1] < 1e-10 < 1e-3 < values[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["softmax", "L2", "sinkhorn"])
 def test_tokens_follow_the_gaussian_at_rate_one_half(kind):
     """The error of the covariance of n tokens falls like n^(-1/2)."""
@@ -118,6 +119,7 @@ def test_tokens_follow_the_gaussian_at_rate_one_half(kind):
     assert errors[-1] < 0.2
 
 
+@pytest.mark.long
 def test_gradient_of_a_covariance_flow_at_the_identity():
     """The default start S = I has repeated eigenvalues all along."""
 

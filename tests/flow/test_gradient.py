@@ -29,6 +29,7 @@ def test_heat_of_a_mixture(heat):
         np.testing.assert_allclose(mu.cov, MIX.cov + t, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_extrapolated_starts_save_iterations(heat):
     """At most 0.7 of what cold bridges of the same clouds take, at the same tolerance, and the same step."""
     figures = heat.stats["sinkhorn"]
@@ -55,6 +56,7 @@ def test_gaussians_in_closed_form():
         assert path.stats == {"solver": path.stats["solver"], "steps": 20}
 
 
+@pytest.mark.long
 def test_reverse_heat_deblurs_and_says_how_errors_grow():
     """Heat and back: the start returns; `growth` is what a perturbed twin shows, here recomputed by two whole runs."""
     mu = af.quadrature(MIX, 400)

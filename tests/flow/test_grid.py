@@ -83,6 +83,7 @@ def test_tokens_and_grid_agree_on_the_circle(key):
     np.testing.assert_allclose(grid.cov, tokens.cov, atol=2e-4)
 
 
+@pytest.mark.long
 def test_tokens_and_grid_agree_on_the_sphere(key):
     law = af.simple_attention(2.0, 3)
 
@@ -101,6 +102,7 @@ def test_tokens_and_grid_agree_on_the_sphere(key):
     assert errors[1] < 6e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dim", [3, 6])
 def test_a_zonal_grid_follows_tokens(dim, key):
     law = af.simple_attention(2.0, dim)
@@ -127,6 +129,7 @@ def test_a_masked_grid_keeps_its_order_and_the_first_cell_moves_alone():
     np.testing.assert_allclose(final.mass[0] * 8, by_itself.mass, atol=5e-5)
 
 
+@pytest.mark.long
 def test_perceptron_heads_and_schedules_on_a_grid(rng):
     hidden, out = rng.normal(size=(5, 1)), rng.normal(size=(1, 5)) * 0.3
     field = af.MultiHead([LAWS["softmax"], LAWS["L2"]]).then(af.Perceptron(hidden, out, activation=jnp.tanh))
@@ -142,6 +145,7 @@ def _cooling(t):
     return af.Attention(af.Logit((0.2 + 0.3 * t) * jnp.eye(1)), jnp.eye(1))
 
 
+@pytest.mark.long
 def test_noise_is_the_same_in_three_pictures(key):
     """S' = 2 a S^2 + sigma^2."""
     law, sigma = af.simple_attention(0.2, 1), 0.5

@@ -29,6 +29,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "d", "end"),
     [(30_000, 2, 13.0), pytest.param(10**6, 2, 16.0, marks=pytest.mark.slow), pytest.param(10**6, 3, 16.0, marks=pytest.mark.slow)],

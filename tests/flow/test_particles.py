@@ -143,6 +143,7 @@ def test_laws_without_normalised_weights_break_the_bound(normalize):
     assert radii[-1] > radii[0] * np.exp(float(path.ts[-1]))
 
 
+@pytest.mark.long
 def test_gradients_of_a_flow_against_finite_differences(rng):
     matrices, directions = rng.normal(size=(3, 2, 2)), rng.normal(size=(3, 2, 2))
     points = jnp.asarray(rng.normal(size=(6, 2)))
@@ -165,6 +166,7 @@ def test_gradients_of_a_flow_against_finite_differences(rng):
             np.testing.assert_allclose(np.sum(gradients[which] * directions[which]), numeric, rtol=2e-6)
 
 
+@pytest.mark.long
 def test_gradient_on_the_sphere_in_beta_and_the_start(key):
     start = af.samplers.sphere(6, 3, key=key)
 
@@ -207,6 +209,7 @@ def test_single_precision_stays_single(key):
     np.testing.assert_allclose(path.states, double.states, atol=2e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("normalize", [af.Softmax(), af.Sinkhorn()], ids=["softmax", "sinkhorn"])
 def test_flows_at_the_edge_of_what_is_ordinary(normalize):
     """beta = 1e6 with coincident tokens, a single token, and one token with all the weight: finite, and right."""

@@ -44,6 +44,7 @@ def blocks(folder):
     return len(list((Path(folder) / "blocks").glob("*.zarr")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_and_bitwise_the_same(tmp_path, kills):
     run(tmp_path / "whole", 0.0)

@@ -60,6 +60,7 @@ def test_equal_to_solve_one_by_one(make, grid, way):
     assert (found.ended == 1.5).all()
 
 
+@pytest.mark.long
 def test_both_ways_agree(monkeypatch):
     """The stepper on the circle against that of `solve`, with an event that some members meet."""
     arguments: dict[str, Any] = {

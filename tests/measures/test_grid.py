@@ -96,6 +96,7 @@ def test_second_order_on_the_circle(scheme):
     assert np.all(np.log2(errors[:-1] / errors[1:]) > 1.8), errors
 
 
+@pytest.mark.long
 def test_second_order_in_the_plane():
     def rho(x):
         return jnp.exp(-jnp.sum(x**2, axis=1) / 2) / (2 * np.pi)
@@ -110,6 +111,7 @@ def test_second_order_in_the_plane():
     assert np.all(np.log2(errors[:-1] / errors[1:]) > 1.75), errors
 
 
+@pytest.mark.long
 def test_order_on_the_sphere():
     """The truncation error on a Voronoi mesh, in L1."""
 

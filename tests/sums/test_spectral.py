@@ -46,6 +46,7 @@ def errors(logit, x, atoms, engine):
     return float(np.abs(exact[0] - found[0]).max()), float(np.abs(exact[1] - found[1]).max() / size)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("d", "tolerance"), [(1, 1e-12), (2, 1e-9), (3, 1e-5)])
 def test_the_tolerance_is_met_on_every_kind_of_cloud(d, tolerance, rng):
     served = 0
@@ -184,6 +185,7 @@ def test_sinkhorn_and_energy_on_spectral_sums(rng):
     np.testing.assert_allclose(af.energy(mu, 0.5, sums=af.Spectral(1e-12)), af.energy(mu, 0.5), rtol=1e-11)
 
 
+@pytest.mark.long
 def test_a_growing_cloud_is_planned_again(rng):
     mu = af.Particles(rng.normal(size=(200, 1)))
     law = af.Attention(af.squared_distance(np.eye(1), np.eye(1)), np.eye(1))

@@ -123,6 +123,7 @@ def test_a_spent_budget_is_visible(cloud):
     assert path.stats["sinkhorn"]["error"] > 1e-10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("half_steps", [None, 4])
 def test_derivatives_against_finite_differences(rng, symmetric, half_steps):

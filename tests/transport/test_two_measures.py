@@ -113,6 +113,7 @@ def test_starts(clouds):
     np.testing.assert_allclose(warm.plan(), cold.plan(), atol=1e-10)
 
 
+@pytest.mark.long
 def test_derivatives_against_finite_differences(clouds):
     mu, nu = clouds
     direction = jnp.asarray(np.random.default_rng(1).normal(size=(50, 2)))
