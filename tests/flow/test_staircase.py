@@ -58,7 +58,8 @@ def test_five_tokens_merge_like_those_that_solve_moves():
 def test_closest_pairs_merge_first_and_at_the_time_of_the_theory():
     beta, mu = 1000.0, circle(0.0, 0.9, 2.1, 3.3, 4.9)
     found = af.staircase(af.simple_attention(beta, 2), mu)
-    assert found.pairs[0].tolist() == [0, 1]
+    assert found.pairs.tolist() == [[0, 1], [2, 3], [0, 4], [0, 2]]
+    np.testing.assert_array_equal(found.labels, [[0, 1, 2, 3, 4], [0, 0, 2, 3, 4], [0, 0, 2, 2, 4], [0, 0, 2, 2, 0], [0] * 5])
     assert len(found.plateaus) == 5
     assert found.count[-1] == 2
     np.testing.assert_array_equal([len(p.points) for p in found.plateaus], [5, 4, 3, 2, 1])
@@ -85,6 +86,19 @@ def test_speed_and_end_of_time():
     cut = af.staircase(law, mu, log_t1=0.5 * (whole.log_times[0] + whole.log_times[1]))
     assert cut.ending == "t1"
     np.testing.assert_allclose(cut.log_times, whole.log_times[:1], atol=1e-12)
+
+
+def test_pairs_that_meet_together_are_two_mergers_and_tokens_that_start_together_none():
+    # A mirror image: the pairs at 0 and at pi close at the same time.
+    mirrored = af.staircase(af.simple_attention(200.0, 2), circle(-0.2, 0.2, np.pi - 0.2, np.pi + 0.2), log_t1=20.0)
+    assert {tuple(pair) for pair in mirrored.pairs.tolist()} == {(0, 1), (2, 3)}
+    assert mirrored.log_times[0] == pytest.approx(mirrored.log_times[1], abs=1e-3)
+    double = af.staircase(af.simple_attention(50.0, 2), circle(0.0, 0.0, 1.0))
+    assert len(double.log_times) == 1
+    np.testing.assert_array_equal(double.labels, [[0, 0, 2], [0, 0, 0]])
+    np.testing.assert_allclose(np.exp(double.plateaus[0].log_weights), [2 / 3, 1 / 3], rtol=1e-14)
+    weighted = af.staircase(af.simple_attention(50.0, 2), circle(0.0, 1.0, weights=np.array([2.0, 1.0]) / 3))
+    np.testing.assert_allclose(double.log_times, weighted.log_times, atol=1e-9)
 
 
 def test_opposite_tokens_rest_in_a_saddle():

@@ -103,15 +103,15 @@ def solve(
         raise ValueError(
             f"the velocity at t0 must be finite, got {float(rate)}; an unnormalised law with large logits needs Unnormalized(log_scale=...)"
         )
+    return _solve_known(problem, carry, span, max_steps, sums, on_host, out, None if step is None else float(step), progress)
+
+
+def _solve_known(problem: Problem, carry: Carry, span: Times, max_steps: int, sums, on_host, out: Any, step, progress) -> Path:
+    """Segment after segment, from the start or from where the folder ends; a run that is done there is read."""
+    mu = problem.measure
     store = None if out is None else _store(out, with_sums(problem, sums), span, max_steps)
     if store is not None and store.status() is not None:
         return load_path(out)
-    return _solve_known(problem, carry, span, max_steps, sums, on_host, store, None if step is None else float(step), progress)
-
-
-def _solve_known(problem: Problem, carry: Carry, span: Times, max_steps: int, sums, on_host, store: Store | None, step, progress) -> Path:
-    """Segment after segment, from the start or from where the store ends."""
-    mu = problem.measure
     record = Record(mu, store)
     if store is not None and record.blocks:
         carry = store.carry(carry)

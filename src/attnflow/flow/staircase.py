@@ -42,7 +42,8 @@ class Staircase:
 
     - `log_times [m]`: the logarithm of the physical time of each merger, with `errors [m]`, how much they change with steps twice as long.
     - `pairs [m, 2]`: which clusters merged: the first token of each. `cosines [m]`: their scalar product when the last merger was over.
-    - `plateaus`: the clusters as `Particles` at the start and after each merger; `labels [m + 1, n]` has the cluster of every token.
+    - `plateaus`: the clusters as `Particles` at the start and after each merger; `labels [m + 1, n]` has the cluster of every token, by
+      its first token.
     - `log_t`, `energy`, `count`: along the way, the logarithm of the time, the energy `sum_ij w_i w_j e^{beta(<x_i,x_j> - 1)}`, which is
       `2 beta e^{-beta} E` and lies in (0, 1], and how many clusters there are.
     - `radius`: tokens at this distance were taken as one: every position is off by at most this much times the number of mergers.
@@ -129,12 +130,14 @@ def _run(
     beta: Array, offset: Array | None, speed: float, mu: Particles, end: float, radius: float, coarse: float, progress: bool
 ) -> Staircase:
     n, dtype = len(mu.points), mu.dtype
-    label = np.arange(n)
+    label, point, log_w = np.arange(n), np.array(mu.points), np.array(mu.log_weights)
+    # Tokens that are together from the start are one cluster, and no merger.
+    while (pair := _within(point, log_w, radius)) is not None:
+        _merge(point, log_w, label, pair)
     state = _fresh(mu.points, jnp.asarray(-jnp.inf, dtype))
-    times, pairs, cosines, plateaus, labels = [], [], [], [mu], [label]
+    times, pairs, cosines, plateaus, labels = [], [], [], [_plateau(point, log_w, mu)], [label.copy()]
     log_ts, energies, counts = [], [], []
     ending = "one cluster"
-    point, log_w = _merge_close(np.asarray(mu.points), np.asarray(mu.log_weights), label, radius)
     with tracker(progress, 0.0, float(n - 1), "mergers") as advance:
         while (alive := np.flatnonzero(np.isfinite(log_w))).size > 1:
             start = point.copy()
@@ -149,22 +152,21 @@ def _run(
                     coarse,
                 )
                 steps = int(state.steps)
-                point = np.asarray(state.points)
+                point = np.array(state.points)
                 log_ts.append(np.asarray(state.log_ts)[:steps] - math.log(speed))
                 energies.append(np.asarray(state.energies)[:steps])
                 counts.append(np.full(steps, alive.size))
                 if steps < _STRETCH:
                     break
-            closest = _closest(point, alive)
-            if closest is None or np.linalg.norm(point[closest[0]] - point[closest[1]]) > radius:
+            pair = _within(point, log_w, radius)
+            if pair is None:
                 ending = "t1" if float(state.log_t) - math.log(speed) >= end else "saddle"
                 break
             times.append(float(state.log_t) - math.log(speed))
-            pairs.append(closest)
-            cosines.append(float(start[closest[0]] @ start[closest[1]]))
-            point, log_w = _merge_close(point, log_w, label, radius)
-            kept = np.isfinite(log_w)
-            plateaus.append(Particles(jnp.asarray(point[kept], dtype), np.exp(log_w[kept]), space=mu.space))
+            pairs.append(pair)
+            cosines.append(float(start[pair[0]] @ start[pair[1]]))
+            _merge(point, log_w, label, pair)
+            plateaus.append(_plateau(point, log_w, mu))
             labels.append(label.copy())
             state = _fresh(jnp.asarray(point), state.log_t)
             advance(len(times))
@@ -190,26 +192,27 @@ def _fresh(points: Array, log_t: Array) -> _State:
     return _State(points, log_t, zero, jnp.asarray(0), blank, blank, zero)
 
 
-def _closest(point: np.ndarray, alive: np.ndarray) -> tuple[int, int] | None:
+def _plateau(point: np.ndarray, log_w: np.ndarray, mu: Particles) -> Particles:
+    kept = np.isfinite(log_w)
+    return Particles(jnp.asarray(point[kept], mu.dtype), np.exp(log_w[kept]), space=mu.space)
+
+
+def _within(point: np.ndarray, log_w: np.ndarray, radius: float) -> tuple[int, int] | None:
+    """The closest two tokens, if they are within the radius."""
+    alive = np.flatnonzero(np.isfinite(log_w))
     gaps = np.linalg.norm(point[alive][:, None] - point[alive][None], axis=2)
     gaps[np.tril_indices(len(alive))] = np.inf
     i, j = np.unravel_index(np.argmin(gaps), gaps.shape)
-    return (int(alive[i]), int(alive[j])) if np.isfinite(gaps[i, j]) else None
+    return (int(alive[i]), int(alive[j])) if gaps[i, j] <= radius else None
 
 
-def _merge_close(point: np.ndarray, log_w: np.ndarray, label: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Every pair within the radius becomes one token, at the place of the first of the two; `label` is changed in place."""
-    point, log_w = point.copy(), log_w.copy()
-    while True:
-        alive = np.flatnonzero(np.isfinite(log_w))
-        closest = _closest(point, alive)
-        if closest is None or np.linalg.norm(point[closest[0]] - point[closest[1]]) > radius:
-            return point, log_w
-        i, j = closest
-        weights = np.exp(log_w[[i, j]])
-        middle = weights @ point[[i, j]]
-        point[i], log_w[i], log_w[j] = middle / np.linalg.norm(middle), np.log(weights.sum()), -np.inf
-        label[label == label[j]] = label[i]
+def _merge(point: np.ndarray, log_w: np.ndarray, label: np.ndarray, pair: tuple[int, int]) -> None:
+    """The two become one token, in the row of the first; the arrays are changed in place."""
+    i, j = pair
+    weights = np.exp(log_w[[i, j]])
+    middle = weights @ point[[i, j]]
+    point[i], log_w[i], log_w[j] = middle / np.linalg.norm(middle), np.log(weights.sum()), -np.inf
+    label[label == label[j]] = label[i]
 
 
 @jax.jit

@@ -70,6 +70,11 @@ def fisher_information(mu: Any, bandwidth: Any = None, sums: Engine | None = Non
         rates = mu.mesh.areas / mu.mesh.gaps * (left - right) * logs
         # Each face is read from both of its cells, so that none counts twice.
         return 0.5 * jnp.sum(mu.mesh.links.collect(rates, rates))
+    if not isinstance(mu, Particles):
+        raise TypeError(
+            f"the Fisher information is of a Gaussian, a Grid or Particles, got {type(mu).__name__}; "
+            "that of a mixture is theory.fisher_information(mu)"
+        )
     if bandwidth is None:
         raise ValueError("the Fisher information of Particles needs the width of a kernel, got none; give bandwidth=h")
     _bandwidth(mu, bandwidth)
