@@ -175,7 +175,7 @@ def _study(name: str, study: Any, spec: Any, options: Any, formats: Sequence[str
     options.out.mkdir(parents=True, exist_ok=True)
     written = [options.out / f"{name}.json"]
     written[0].write_text(json.dumps(_plain(_record(name, study, spec, result, checks)), indent=2, allow_nan=False) + "\n")
-    for title, figure in figures(name, study, result).items():
+    for title, figure in figures(study, result).items():
         for ending in formats:
             written.append(options.out / f"{title}.{ending}")
             figure.savefig(written[-1])

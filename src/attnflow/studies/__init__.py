@@ -2,10 +2,14 @@
 
 A study is a module of this folder whose docstring begins with its claim and citation, with these members:
 
-- `Spec`: a frozen dataclass of parameters, checked when it is made (`ValueError`); a study with random numbers has a `seed`.
-- `run(spec, progress) -> result`: the computation; `ValueError` if what it is given turns out to make no sense.
+- `CLAIMS`: what of the literature it takes up, a dictionary from short keys to `Claim`s; the ledger has them as `study/key`.
+- `Spec`: a frozen dataclass of parameters, the source's own as defaults, checked when it is made (`ValueError`); a study with random
+  numbers has a `seed`. `FAST`: a spec that takes seconds and at which all checks hold.
+- `run(spec, progress) -> result`: the computation, in `parts`; `ValueError` if what it is given turns out to make no sense. The result is
+  a dataclass of arrays, of which `dataset` makes the file.
+- `checks(result) -> list[Check]`: what must hold, each known from elsewhere than the code that it checks, under the key of its claim.
 - `figure(result)`, or `figures(result)`: a dictionary from names to figures.
-- `checks(result) -> list[Check]`: what must hold, each known from elsewhere than the code that it checks.
+- `movie(result, file)`, optional: writes an mp4 or gif.
 - `measured(result)`, optional: a dictionary of plain numbers for the record.
 """
 
@@ -16,6 +20,7 @@ from typing import Any
 
 from attnflow.studies.check import BadInput as BadInput
 from attnflow.studies.check import Check as Check
+from attnflow.studies.check import Claim as Claim
 
 
 def studies() -> dict[str, ModuleType]:
@@ -24,6 +29,6 @@ def studies() -> dict[str, ModuleType]:
     return {name: module for name, module in sorted(modules.items()) if all(hasattr(module, part) for part in ("Spec", "run", "checks"))}
 
 
-def figures(name: str, study: Any, result: Any) -> dict[str, Any]:
-    """The figures of a study by name; a single one is named like the study."""
-    return study.figures(result) if hasattr(study, "figures") else {name: study.figure(result)}
+def figures(study: Any, result: Any) -> dict[str, Any]:
+    """The figures of a study by name; a single one is named `figure`."""
+    return study.figures(result) if hasattr(study, "figures") else {"figure": study.figure(result)}
