@@ -1,0 +1,66 @@
+"""Cut Sinkhorn iterations at a small size: the checks, that they can fail, the figure, and bad input."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from attnflow.studies import iterations
+
+
+@pytest.fixture(scope="module")
+def result() -> iterations.Result:
+    return iterations.run(iterations.FAST)
+
+
+def test_every_check_holds_and_the_figure_is_drawn(result):
+    checks = iterations.checks(result)
+    assert [check for check in checks if not check.ok] == []
+    assert {check.claim for check in checks} == set(iterations.CLAIMS)
+    assert len(iterations.figure(result).axes) == 2
+    assert list(iterations.measured(result)) == ["beta = 1", "beta = 5", "beta = 20"]
+
+
+@pytest.mark.parametrize(
+    ("change", "claim"),
+    [
+        (lambda r: {"errors": 1.001 * r.errors}, "cut"),
+        (lambda r: {"errors": r.errors[:, ::-1]}, "cut"),
+        (lambda r: {"converged": r.converged + 1e-9}, "limit"),
+        (lambda r: {"form": r.form + 1e-6}, "limit"),
+        (lambda r: {"second": 1.05 * r.second}, "rate"),
+        (lambda r: {"pair": r.pair**1.01}, "causal"),
+        (lambda r: {"causal": r.causal**1.5}, "causal"),
+        (lambda r: {"refused": False}, "causal"),
+    ],
+)
+def test_checks_can_fail(result, change, claim):
+    failed = {check.claim for check in iterations.checks(dataclasses.replace(result, **change(result))) if not check.ok}
+    assert claim in failed
+
+
+def test_the_iteration_by_hand_is_known_for_two_tokens():
+    # Rows of [[1, 1], [1, 3]] are normalised, then columns.
+    logits = np.log([[1.0, 1.0], [1.0, 3.0]])
+    np.testing.assert_allclose(iterations.by_hand(logits, 1), [[0.5, 0.5], [0.25, 0.75]], rtol=1e-14)
+    np.testing.assert_allclose(iterations.by_hand(logits, 2), [[2 / 3, 0.4], [1 / 3, 0.6]], rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"n": 1}, "n must be at least 2"),
+        ({"betas": (5.0, 1.0)}, "betas must be positive and rise"),
+        ({"half_steps": (1, 2, 5)}, "half_steps must be at least three odd numbers"),
+        ({"half_steps": (1, 3, 7)}, "5 among them"),
+        ({"causal": 100}, "causal must be from 2 to 16"),
+    ],
+)
+def test_bad_input(bad, message):
+    with pytest.raises(ValueError, match=message):
+        iterations.Spec(**bad)
+
+
+@pytest.mark.slow
+def test_full_size():
+    assert [check for check in iterations.checks(iterations.run()) if not check.ok] == []
