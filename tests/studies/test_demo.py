@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import imageio_ffmpeg
 import jax
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import attnflow as af
 from attnflow.studies import demo
 
-SPEC = demo.Spec(n=24, beta=9.0, t1=50.0, seed=1, frames=40)
+SPEC = demo.FAST
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,11 @@ def test_the_figure_has_four_spheres_and_the_energy(result, tmp_path):
     assert "energy" in energy.get_ylabel()
     figure.savefig(tmp_path / "tokens.png")
     assert (tmp_path / "tokens.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_movie_has_every_frame(result, tmp_path):
+    file = demo.movie(result, tmp_path / "tokens.mp4")
+    assert imageio_ffmpeg.count_frames_and_secs(str(file))[0] == 40
 
 
 @pytest.mark.parametrize(

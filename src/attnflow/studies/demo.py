@@ -10,6 +10,7 @@ Beside this simulation run three small ones whose answer is known, for the check
 
 import dataclasses
 import math
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,13 +19,39 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import attnflow as af
-from attnflow.studies.check import Check
+from attnflow.studies.check import Check, Claim
+from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
 # For the checks: the inverse temperature of the equiangular tokens, a Gaussian and the number of tokens drawn from it.
 _BETA, _MEAN, _COV, _TOKENS = 4.0, [0.0, 0.0], [[1.0, 0.3], [0.3, 0.5]], 256
+# A movie of about so many frames lasts ten seconds.
+_MOVIE_FRAMES = 240
+
+CLAIMS = {
+    "energy": Claim(
+        "On the sphere simple attention climbs E = 1/(2 beta) double-integral e^{beta <x,y>}, e^beta F / (beta n^2) for n tokens with "
+        "F = 1/2 sum_ij e^{-beta |x_i - x_j|^2 / 2}: it never falls.",
+        "arXiv:2312.10794, and lecture notes on it",
+        "refuted as printed",
+        "the notes have a gradient flow of the repulsive interaction energy F",
+    ),
+    "equiangular": Claim(
+        "Orthonormal tokens keep a common cosine g, with g' = 2 e^{beta g} (1-g) ((n-1) g + 1) / (e^beta + (n-1) e^{beta g}).",
+        "arXiv:2312.10794",
+        "proved",
+    ),
+    "blow-up": Claim(
+        "Under softmax attention with V = I a Gaussian has S(t)^-1 = S(0)^-1 - (A + A^T) t, and blows up when that loses positivity.",
+        "arXiv:2501.18322",
+        "proved",
+    ),
+    "gaussian": Claim(
+        "Under Sinkhorn attention with V = A = I a Gaussian stays one, with S' = 2 W S, W + W S W = S.", "arXiv:2501.18322", "proved"
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,15 +93,18 @@ class Result:
     closure: af.Path
 
 
+FAST = Spec(n=24, t1=50.0, seed=1, frames=40)
+
+
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """The simulation, then those for the checks."""
-    from rich.progress import track
-
     spec = Spec() if spec is None else spec
     keys = jax.random.split(jax.random.key(spec.seed), 3)
     start = af.samplers.sphere(spec.n, 3, key=keys[0])
     times = np.append(np.expm1(np.linspace(0, np.log1p(spec.t1), spec.frames))[:-1], spec.t1)
-    path = af.solve(af.simple_attention(spec.beta, dim=3), start, spec.t1, save_at=times.tolist(), progress=progress)
+    law = af.simple_attention(spec.beta, dim=3)
+    # One part, in which the solver itself shows how far it is.
+    (path,) = parts(lambda mu: af.solve(law, mu, spec.t1, save_at=times.tolist(), progress=progress), [start], "tokens")
 
     def energy(points: Float[Array, "n 3"]) -> Float[Array, ""]:
         return 2 * spec.beta * af.energy(af.Particles(points, space=af.Sphere()), spec.beta, log_scale=-spec.beta)
@@ -87,7 +117,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
         "cloud": (sinkhorn, cloud, 0.5),
         "closure": (sinkhorn, af.Gaussian.matching(cloud), 0.5),
     }
-    paths = {name: af.solve(*problem) for name, problem in track(known.items(), "checks", disable=not progress)}
+    paths = dict(zip(known, parts(lambda problem: af.solve(*problem), known.values(), "checks", progress)))
     return Result(spec, path, np.asarray(jax.lax.map(energy, path.states)), **paths)
 
 
@@ -113,15 +143,16 @@ def checks(result: Result) -> list[Check]:
     gap = np.linalg.norm(cov - closed) / np.linalg.norm(closed)
     return [
         Check("final time", float(path.status.time), spec.t1, eps * spec.t1),
-        Check("energy: largest relative fall", float(fall), 0.0, 1e3 * (1 + spec.beta) * eps),
+        Check("energy: largest relative fall", float(fall), 0.0, 1e3 * (1 + spec.beta) * eps, "energy"),
         Check("tokens: largest distance to the sphere", float(np.abs(radii - 1).max()), 0.0, 8 * eps),
-        Check("32 orthonormal tokens: cosines against the scalar equation", float(spread), 0.0, accuracy),
-        Check("Gaussian, softmax: time of blow-up", time, blow_up, accuracy * blow_up),
+        Check("32 orthonormal tokens: cosines against the scalar equation", float(spread), 0.0, accuracy, "equiangular"),
+        Check("Gaussian, softmax: time of blow-up", time, blow_up, accuracy * blow_up, "blow-up"),
         Check(
             f"Gaussian, Sinkhorn: covariance of {_TOKENS} tokens against the Gaussian picture",
             float(gap),
             0.0,
             _TOKENS**-0.5,
+            "gaussian",
         ),
     ]
 
@@ -153,6 +184,12 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
             axes["e"].plot(*at, "o", color=af.plot.COLOURS[4], markersize=4, zorder=3)
             axes["e"].annotate(f"({name})", at, (0, 6), textcoords="offset points", ha="center")
     return page
+
+
+def movie(result: Result, file: str | pathlib.Path) -> pathlib.Path:
+    """The tokens with their trails."""
+    every = max(1, result.spec.frames // _MOVIE_FRAMES)
+    return af.plot.movie(result.path, file, every=every, tail=20 * every, size=36.0, progress=True, **style(result))
 
 
 def style(result: Result) -> dict[str, Any]:
