@@ -61,6 +61,15 @@ def test_equal_to_solve_one_by_one(make, grid, way):
 
 
 @pytest.mark.long
+def test_with_and_without_the_compiled_kernel(monkeypatch):
+    def found():
+        return af.sweep(weighted, {"beta": [1.0], "scale": [0.0]}, 4, 1.0, save_at=3, observe={"cosine": cosine}, rtol=1e-9).cosine.values
+
+    kernel = found()
+    monkeypatch.setenv("ATTNFLOW_NATIVE", "0")
+    np.testing.assert_allclose(found(), kernel, rtol=1e-10)
+
+
 def test_both_ways_agree(monkeypatch):
     """The stepper on the circle against that of `solve`, with an event that some members meet."""
     arguments: dict[str, Any] = {

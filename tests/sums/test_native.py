@@ -260,15 +260,44 @@ def test_no_compiler_is_no_error(tmp_path):
 
 def test_a_compiler_that_fails_says_why(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", shutil.which("false") or "false")
-    with pytest.raises(RuntimeError, match=r"could not compile softmax.cpp, set CXX to another compiler; it said: nothing"):
+    with pytest.raises(RuntimeError, match=r"could not compile native, set CXX to another compiler; it said: nothing"):
         build.build(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_bad_file_is_not_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "SOURCE", tmp_path / build.SOURCE.name)
+    monkeypatch.setattr(build, "HERE", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    build.SOURCE.write_bytes(b"")
     assert not native.available()
     (tmp_path / build.name()).write_bytes(b"not a library")
     assert not native.available()
+
+
+@needs_kernel
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 16), (5, 3), (32, 37), (33, 64)])
+@pytest.mark.parametrize(("scale", "biased"), [(1.0, False), (1.0, True), (200.0, False), (1e4, True)])
+def test_small_clouds_in_the_plane(rng, dtype, n, m, scale, biased):
+    k = rng.normal(size=(2, n, m)).astype(dtype)
+    # Whole numbers have exact products, so that huge logits are exact too.
+    q, k = (scale * np.round(rng.normal(size=(2, n, m)))).astype(dtype), np.round(k)
+    b = np.where(rng.uniform(size=(n, m)) < 0.2, -np.inf, np.round(rng.normal(size=(n, m)))).astype(dtype) if biased else None
+    if biased:
+        b[0] = 0
+    reference, total, sums = native.planar(jnp.asarray(q), jnp.asarray(k), None if b is None else jnp.asarray(b))
+    logits = np.einsum("cim,cjm->ijm", q, k).astype(np.float64) + (0 if b is None else b[None])
+    largest = logits.max(axis=1)
+    assert np.all((reference - largest <= 20 + 1e-4 * scale) & (reference - largest >= -1e-6 * np.abs(largest)))
+    weights = np.exp(logits - logsumexp(logits, axis=1)[:, None])
+    eps = 30 * np.finfo(dtype).eps
+    np.testing.assert_allclose(np.asarray(sums, float) / np.asarray(total, float), np.einsum("ijm,cjm->cim", weights, k), atol=20 * eps)
+    np.testing.assert_allclose(np.log(total) + reference, logsumexp(logits, axis=1), rtol=eps, atol=eps)
+
+
+@needs_kernel
+def test_one_cloud_does_not_notice_the_others(rng):
+    q, k = rng.normal(size=(2, 2, 7, 20))
+    whole = native.planar(jnp.asarray(q), jnp.asarray(k))
+    alone = native.planar(jnp.asarray(q[..., 3:4]), jnp.asarray(k[..., 3:4]))
+    for a, b in zip(whole, alone, strict=True):
+        np.testing.assert_allclose(a[..., 3:4], b, rtol=1e-14)

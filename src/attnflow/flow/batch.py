@@ -21,6 +21,7 @@ from attnflow.flow.solve import problem_of
 from attnflow.flow.times import Times
 from attnflow.measures import Grid, Particles
 from attnflow.spaces import Sphere
+from attnflow.sums import native
 
 Way = Literal["circle", "any"]
 
@@ -36,6 +37,7 @@ class Plan:
     observe: tuple[tuple[str, Callable], ...]
     way: Way
     max_steps: int
+    native: bool
 
     def observed(self, mu: Any) -> dict[str, Array]:
         """The observables of one measure, as real numbers in its precision unless they have one of their own."""
@@ -87,15 +89,15 @@ def _circle(plan: Plan, numbers: Numbers, fields: Attention, mus: Any) -> tuple[
     log_mass = None if mus.weights is None else jnp.log(mus.weights).T
     scale = fields.normalize.log_scale if isinstance(fields.normalize, Unnormalized) else None
 
-    # A = beta I: a token's own logit is the largest of its row.
-    isotropic = jnp.all((A[0, 1] == 0) & (A[1, 0] == 0) & (A[0, 0] == A[1, 1]) & (A[0, 0] >= 0)) & (log_mass is None)
-
-    def sums(c: Array, s: Array, own: bool) -> tuple[Array, Array, Array, Array]:
-        """The largest logit of each row, or the one of the token itself, and relative to it the sums of the kernel and of it times keys.
-        Written out over the keys, all of it is a few loops over members, and no matrix of pairs is stored."""
+    def sums(c: Array, s: Array) -> tuple[Array, Array, Array, Array]:
+        """A reference for the logits of each row, and relative to it the sums of the kernel and of it times keys."""
         qc, qs = A[0, 0][None] * c + A[0, 1][None] * s, A[1, 0][None] * c + A[1, 1][None] * s
+        if plan.native:
+            reference, total, (first, second) = native.planar(jnp.stack([qc, qs]), jnp.stack([c, s]), log_mass)
+            return reference, total, first, second
+        # Written out over the keys, all of it is a few loops over members, and no matrix of pairs is stored.
         logits = [qc * c[j][None] + qs * s[j][None] + (0 if log_mass is None else log_mass[j][None]) for j in range(len(c))]
-        largest = jnp.broadcast_to(A[0, 0][None], c.shape) if own else functools.reduce(jnp.maximum, logits)
+        largest = functools.reduce(jnp.maximum, logits)
         total = first = second = jnp.zeros_like(c)
         for j, logit in enumerate(logits):
             kernel = jnp.exp(logit - largest)
@@ -104,7 +106,7 @@ def _circle(plan: Plan, numbers: Numbers, fields: Attention, mus: Any) -> tuple[
 
     def rate(t: Array, angle: Array) -> Array:
         c, s = cos_sin(angle)
-        largest, total, first, second = jax.lax.cond(isotropic, lambda: sums(c, s, True), lambda: sums(c, s, False))
+        largest, total, first, second = sums(c, s)
         factor = 1 / total if scale is None else jnp.exp(largest + scale[None]) / (len(c) if log_mass is None else 1)
         first, second = V[0, 0][None] * first + V[0, 1][None] * second, V[1, 0][None] * first + V[1, 1][None] * second
         return (c * second - s * first) * factor

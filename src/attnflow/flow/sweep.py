@@ -19,6 +19,7 @@ from attnflow.flow.members import FAILED
 from attnflow.flow.store import Store, fingerprint, provenance
 from attnflow.flow.times import times
 from attnflow.measures import FlowingMeasure, Grid, Particles
+from attnflow.sums import native
 
 if TYPE_CHECKING:
     import xarray
@@ -77,7 +78,7 @@ def sweep(
     span = times(t0, t1, save_at, mu.dtype)
     fixed = None if step is None else positive("step", step).astype(mu.dtype)
     numbers = Numbers(span, *_tolerances(rtol, atol, mu.dtype), fixed, until)
-    plan = Plan(make, looks, way_of(field, mu, step), max_steps)
+    plan = Plan(make, looks, way_of(field, mu, step), max_steps, native.available())
     _look(plan, mu)
     members = _members(axes, numbers_of_seeds, batch or _batch_size(mu, plan.way))
     store = None if out is None else _store(out, plan, numbers, axes, members)
@@ -271,7 +272,7 @@ def _store(out: Any, plan: Plan, numbers: Numbers, axes: dict[str, np.ndarray], 
 
     values = {name: jnp.asarray(a[0]) for name, a in axes.items()}
     compiled = jax.make_jaxpr(program)(jax.random.key(0), values)
-    mark = fingerprint((str(compiled.jaxpr), compiled.consts, numbers, axes, members, plan.max_steps))
+    mark = fingerprint((str(compiled.jaxpr), compiled.consts, numbers, axes, members, plan.max_steps, plan.native))
     about = provenance(
         sweep=getattr(plan.make, "__qualname__", plan.make),
         grid={name: a.tolist() for name, a in axes.items()},
@@ -283,5 +284,6 @@ def _store(out: Any, plan: Plan, numbers: Numbers, axes: dict[str, np.ndarray], 
         step=numbers.step,
         observe=[name for name, _ in plan.observe],
         batch=members.batch,
+        native=plan.native,
     )
     return Store.open(out, mark, about)

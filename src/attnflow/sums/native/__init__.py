@@ -1,11 +1,12 @@
-"""A compiled kernel for the softmax sum on the processor. `python -m attnflow.sums.native` builds it; without it XLA's tiles serve.
+"""Compiled kernels for softmax sums on the processor. `python -m attnflow.sums.native` builds them; without them XLA serves.
 
-Both give the same sum to rounding. The environment variable `ATTNFLOW_NATIVE=0` turns the kernel off.
+Both give the same sums to rounding. The environment variable `ATTNFLOW_NATIVE=0` turns the kernels off.
 """
 
 import ctypes
 import functools
 import os
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ DTYPES = ("float32", "float64")
 
 
 def available() -> bool:
-    """Whether the kernel can be called: it is built, it loads, it is not turned off, and JAX computes on the processor."""
+    """Whether the kernels can be called: they are built, they load, they are not turned off, and JAX computes on the processor."""
     return os.environ.get("ATTNFLOW_NATIVE") != "0" and jax.default_backend() == "cpu" and _loaded()
 
 
@@ -40,9 +41,23 @@ def softmax(
     """
     (m, _), (_, e), dtype = q.shape, v.shape, q.dtype
     result = jax.ShapeDtypeStruct((m,), dtype), jax.ShapeDtypeStruct((m, e), dtype)
-    call = jax.ffi.ffi_call(_target(str(dtype)), result, vmap_method="sequential")
+    call = jax.ffi.ffi_call(_target("softmax", dtype), result, vmap_method="sequential")
     log_sum, mean = call(q, k, b, v, jnp.zeros(0, jnp.int32) if seen is None else seen, threads=np.int64(threads))
     return log_sum, mean
+
+
+def planar(
+    q: Float[Array, "2 n m"], k: Float[Array, "2 n m"], b: Float[Array, "n m"] | None = None
+) -> tuple[Float[Array, "n m"], Float[Array, "n m"], Float[Array, "2 n m"]]:
+    """For m small clouds in the plane, side by side: a reference `r_i` about as large as the largest logit, and relative to it
+    `sum_j e^{l_ij - r_i}` and `sum_j e^{l_ij - r_i} k_j`, for `l_ij = <q_i, k_j> + b_j`. On the calling thread. No derivatives.
+
+    **Arguments:** `q [2, n, m]`, `k [2, n, m]`, `b [n, m]`, all float32 or all float64.
+    """
+    (_, n, m), dtype = k.shape, k.dtype
+    result = jax.ShapeDtypeStruct((n, m), dtype), jax.ShapeDtypeStruct((n, m), dtype), jax.ShapeDtypeStruct((2, n, m), dtype)
+    reference, total, sums = jax.ffi.ffi_call(_target("planar", dtype), result)(q, k, jnp.zeros(0, dtype) if b is None else b)
+    return reference, total, sums
 
 
 def _loaded() -> bool:
@@ -52,17 +67,18 @@ def _loaded() -> bool:
 
 @functools.cache
 def _load(file: str) -> bool:
-    """Load the kernel and tell XLA of it, once."""
+    """Load the kernels and tell XLA of them, once."""
     try:
         library = ctypes.CDLL(file)
         for dtype in DTYPES:
-            function = getattr(library, f"attnflow_softmax_{dtype}")
-            jax.ffi.register_ffi_target(_target(dtype), jax.ffi.pycapsule(function), platform="cpu")
+            for kernel in ("softmax", "planar"):
+                function = getattr(library, f"attnflow_{kernel}_{dtype}")
+                jax.ffi.register_ffi_target(_target(kernel, dtype), jax.ffi.pycapsule(function), platform="cpu")
     except (OSError, AttributeError, RuntimeError):
         return False
     return True
 
 
-def _target(dtype: str) -> str:
-    """XLA's name for the kernel. It tells versions of it apart, also in programs that were compiled earlier and kept on disk."""
-    return f"attnflow_{name()}_{dtype}"
+def _target(kernel: str, dtype: Any) -> str:
+    """XLA's name for a kernel. It tells versions of it apart, also in programs that were compiled earlier and kept on disk."""
+    return f"attnflow_{kernel}_{name()}_{dtype}"

@@ -1,4 +1,4 @@
-"""The native kernel is compiled once, for this machine, by whatever C++ compiler there is."""
+"""The native kernels are compiled once, for this machine, by whatever C++ compiler there is."""
 
 import functools
 import hashlib
@@ -12,13 +12,15 @@ import tempfile
 import jax
 import jaxlib.version
 
-SOURCE = pathlib.Path(__file__).with_name("softmax.cpp")
-# Fused multiply-adds, which gcc makes by itself, and no further licence: the exponential relies on the order of its sums.
-FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-ffp-contract=fast")
+HERE = pathlib.Path(__file__).parent
+SOURCES = (HERE / "softmax.cpp", HERE / "planar.cpp")
+# Fused multiply-adds, which gcc makes by itself, roots that need not set errno, and no further licence: the exponential relies on the order
+# of its sums.
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-ffp-contract=fast", "-fno-math-errno")
 
 
 def build(folder: pathlib.Path | str | None = None) -> pathlib.Path | None:
-    """Compile the kernel and return its file; `None` if there is no C++ compiler. A `RuntimeError` if it fails.
+    """Compile the kernels and return their file; `None` if there is no C++ compiler. A `RuntimeError` if it fails.
 
     **Arguments:** `folder` is where to put it: next to the source if not given, or in the user's cache if that cannot be written.
     """
@@ -36,7 +38,7 @@ def build(folder: pathlib.Path | str | None = None) -> pathlib.Path | None:
                 made.replace(target)
         except PermissionError:
             continue
-        for old in place.glob("softmax-*.so"):
+        for old in place.glob("native-*.so"):
             if old != target and folder is None:
                 old.unlink(missing_ok=True)
         return target
@@ -56,14 +58,15 @@ def compiler() -> str | None:
 def places() -> list[pathlib.Path]:
     """Where the kernel's file may be, the best place first."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    return [SOURCE.parent, cache / "attnflow"]
+    return [HERE, cache / "attnflow"]
 
 
 @functools.cache
 def name() -> str:
     """A file name that tells source, jaxlib and processor apart, so that a stale or foreign file is never loaded."""
-    parts = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), jaxlib.version.__version__.encode(), _processor().encode())
-    return f"softmax-{hashlib.sha256(b'|'.join(parts)).hexdigest()[:16]}.so"
+    code = [file.read_bytes() for file in (*SOURCES, HERE / "simd.h")]
+    parts = (*code, " ".join(FLAGS).encode(), jaxlib.version.__version__.encode(), _processor().encode())
+    return f"native-{hashlib.sha256(b'|'.join(parts)).hexdigest()[:16]}.so"
 
 
 def _processor() -> str:
@@ -77,9 +80,9 @@ def _processor() -> str:
 
 
 def _compile(cxx: str, target: pathlib.Path) -> None:
-    command = [cxx, *FLAGS, f"-isystem{jax.ffi.include_dir()}", str(SOURCE), "-o", str(target)]
+    command = [cxx, *FLAGS, f"-isystem{jax.ffi.include_dir()}", *map(str, SOURCES), "-o", str(target)]
     tuned = subprocess.run([*command, "-march=native"], capture_output=True, text=True)
     # Not every compiler knows the processor it runs on.
     if tuned.returncode and subprocess.run(command, capture_output=True).returncode:
         said = next((line for line in tuned.stderr.splitlines() if "error" in line), tuned.stderr.strip() or "nothing")
-        raise RuntimeError(f"{cxx} could not compile {SOURCE.name}, set CXX to another compiler; it said: {said}")
+        raise RuntimeError(f"{cxx} could not compile {HERE.name}, set CXX to another compiler; it said: {said}")
