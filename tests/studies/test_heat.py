@@ -10,7 +10,7 @@ from scipy.stats import norm
 import attnflow as af
 from attnflow.studies import heat
 
-SPEC = heat.Spec(t1=0.25, steps=(2, 4, 8), nodes=160, plane_steps=(1, 2, 3), plane_nodes=66)
+SPEC = dataclasses.replace(heat.FAST, plane_steps=(1, 2, 3), plane_nodes=66)
 
 
 @pytest.fixture(scope="module")
