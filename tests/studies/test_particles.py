@@ -1,0 +1,77 @@
+"""Particles step by step at a small size: the checks, that they can fail, figure and movie, and bad input."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from attnflow.studies import particles
+
+
+@pytest.fixture(scope="module")
+def result() -> particles.Result:
+    return particles.run(particles.FAST)
+
+
+def test_every_check_holds_and_the_figure_is_drawn(result, tmp_path):
+    checks = particles.checks(result)
+    assert [check for check in checks if not check.ok] == []
+    assert {check.claim for check in checks} == set(particles.CLAIMS)
+    assert len(particles.figure(result).axes) == 2 * (particles.FAST.steps + 1)
+    assert particles.measured(result)["Sinkhorn"]["spread"][0] == pytest.approx(result.spread("softmax")[0])
+
+
+def test_the_movie(result, tmp_path):
+    short = dataclasses.replace(result.slow, ts=result.slow.ts[:4], states=result.slow.states[:4])
+    particles.movie(dataclasses.replace(result, slow=short), tmp_path / "particles.mp4")
+    assert (tmp_path / "particles.mp4").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "claims"),
+    [
+        (lambda r: {"raw": {name: 1.001 * x for name, x in r.raw.items()}}, {"update", "mean"}),
+        (lambda r: {"normalised": {name: x + 0.01 for name, x in r.normalised.items()}}, {"update", "mean"}),
+        (lambda r: {"normalised": dict.fromkeys(r.normalised, r.normalised["Sinkhorn"])}, {"update", "mean"}),
+        (lambda r: {"second": 0.5 * r.second}, {"consensus"}),
+        (
+            lambda r: {
+                "normalised": {name: x[:3] for name, x in r.normalised_by_hand.items()},
+                "spec": particles.Spec(24, steps=2, long=2),
+            },
+            None,
+        ),
+    ],
+)
+def test_checks_can_fail(result, change, claims):
+    broken = dataclasses.replace(result, **change(result))
+    if claims is None:
+        # The cloud is not a point after two steps.
+        cut = {name: x[:3] for name, x in result.raw.items()}
+        broken = dataclasses.replace(broken, raw=cut, raw_by_hand=cut, normalised_by_hand=broken.normalised, second=result.second[:2])
+        claims = {"consensus"}
+    assert {check.claim for check in particles.checks(broken) if not check.ok} == claims
+
+
+def test_the_matrix_by_hand_is_doubly_stochastic():
+    matrix = particles.matrix(particles.start(particles.FAST), "Sinkhorn", particles.FAST)
+    np.testing.assert_allclose(matrix.sum(axis=0), 1, rtol=1e-11)
+    np.testing.assert_allclose(matrix.sum(axis=1), 1, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"n": 2}, "n must be at least 6"),
+        ({"eps": 0.01}, "eps must be at least 0.25"),
+        ({"steps": 5, "long": 3}, "steps must be at least 2 and long at least that"),
+    ],
+)
+def test_bad_input(bad, message):
+    with pytest.raises(ValueError, match=message):
+        particles.Spec(**bad)
+
+
+@pytest.mark.slow
+def test_full_size():
+    assert [check for check in particles.checks(particles.run()) if not check.ok] == []
