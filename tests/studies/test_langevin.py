@@ -7,7 +7,7 @@ import pytest
 
 from attnflow.studies import langevin
 
-SPEC = langevin.Spec(eps=(0.4, 0.2, 0.1, 0.05), nodes=400)
+SPEC = langevin.FAST
 
 
 @pytest.fixture(scope="module")
