@@ -49,8 +49,8 @@ CLAIMS = {
         "refuted as printed",
         "a first order approximation of the heat flow",
     ),
-    "euler": Claim("Euler tends to the heat flow uniformly on [0, T] in W2, with order one.", _PAPER + "3", "proved"),
-    "one step": Claim("W2(Euler, bridge) / eps tends to 0 after one step, like c eps.", _PAPER + "2", "proved"),
+    "euler": Claim("Euler steps x - eps/2 grad log rho tend to the heat flow uniformly on [0, T], with order one.", _PAPER + "3", "proved"),
+    "one step": Claim("After one step the W2 of Euler and bridge over eps tends to 0, like c eps.", _PAPER + "2", "proved"),
     "gaussian": Claim(
         "For N(0, s^2) W2(Euler, bridge) is eps^2 / (8 s^3) (1 + o(1)) after one step.",
         _POSTER + "Proposition 1",
