@@ -7,18 +7,12 @@ import pytest
 
 from attnflow.studies import centres, context, hemisphere, metastable, normalisation
 
-SMALL = {
-    metastable: metastable.Spec(t1=40.0, betas=(200.0, 400.0)),
-    normalisation: normalisation.Spec(n=4, short=10.0, long=400.0),
-    context: context.Spec(tokens=(10, 100, 10_000), explicit=100),
-    hemisphere: hemisphere.Spec(tokens=(3, 4), dims=(2, 3), draws=64, moved=(4, 3), t1=100.0),
-    centres: centres.Spec(tokens=300, draws=40, deltas=(0.5, 0.8), n=40, times=(0.0, 1.0), collapse=100.0),
-}
+STUDIES = [metastable, normalisation, context, hemisphere, centres]
 
 
-@pytest.fixture(scope="module", params=list(SMALL), ids=lambda study: study.__name__.split(".")[-1])
+@pytest.fixture(scope="module", params=STUDIES, ids=lambda study: study.__name__.split(".")[-1])
 def done(request):
-    return request.param, request.param.run(SMALL[request.param])
+    return request.param, request.param.run(request.param.FAST)
 
 
 def test_every_check_holds_and_the_figure_is_drawn(done):

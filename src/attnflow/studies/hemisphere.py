@@ -16,13 +16,23 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 import attnflow as af
-from attnflow.studies.check import Check
+from attnflow.studies.check import Check, Claim
+from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
 # A cloud counts as one point when its mean is this close to the sphere, and a share is accepted within so many standard errors.
 _POINT, _ERRORS = 1e-4, 3.3
+
+CLAIMS = {
+    "wendel": Claim(
+        "n uniform points of S^{d-1} lie in an open hemisphere with probability 2^{-(n-1)} sum_{k<d} C(n-1, k).",
+        "Wendel (1962), used in arXiv:2312.10794",
+        "proved",
+    ),
+    "collapse": Claim("Tokens that start in an open hemisphere collapse to one point.", "arXiv:2312.10794", "proved"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,23 +81,27 @@ class Result:
         return np.array([[af.theory.wendel(n, dim) for n in self.spec.tokens] for dim in self.spec.dims])
 
 
+FAST = Spec(tokens=(3, 4), dims=(2, 3), draws=64, moved=(4, 3), t1=100.0)
+
+
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """The linear programs, then the flow of one kind of cloud."""
-    from rich.progress import Progress
-
     spec = Spec() if spec is None else spec
-    shares, member = np.zeros((len(spec.dims), len(spec.tokens))), np.zeros(spec.draws, bool)
-    with Progress(disable=not progress) as bar:
-        task = bar.add_task("hemispheres", total=shares.size)
-        for i, dim in enumerate(spec.dims):
-            for j, n in enumerate(spec.tokens):
-                clouds = _clouds(spec, n, dim)
-                found = np.array([af.in_hemisphere(af.Particles(cloud, space=af.Sphere())) for cloud in clouds])
-                shares[i, j] = found.mean()
-                if (n, dim) == tuple(spec.moved):
-                    member = found
-                bar.advance(task)
-    n, dim = spec.moved
+    kinds = [(n, dim) for dim in spec.dims for n in spec.tokens]
+    members = dict(zip(kinds, parts(lambda kind: _members(spec, *kind), kinds, "hemispheres", progress)))
+    # One part, in which the sweep itself shows how far it is.
+    ((ts, order),) = parts(lambda moved: _flow(spec, *moved, progress), [spec.moved], "clouds")
+    shares = np.array([[members[n, dim].mean() for n in spec.tokens] for dim in spec.dims])
+    return Result(spec, shares, members[spec.moved[0], spec.moved[1]], ts, order)
+
+
+def _members(spec: Spec, n: int, dim: int) -> Bool[np.ndarray, " r"]:
+    """Which clouds lie in an open hemisphere."""
+    return np.array([af.in_hemisphere(af.Particles(cloud, space=af.Sphere())) for cloud in _clouds(spec, n, dim)])
+
+
+def _flow(spec: Spec, n: int, dim: int, progress: bool) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, "r t"]]:
+    """Times, and the order of every cloud."""
     times = np.concatenate([[0.0], np.geomspace(0.1, spec.t1, 80)])
     data = af.sweep(
         lambda key, beta: (af.simple_attention(beta, dim), af.samplers.sphere(n, dim, key=key)),
@@ -98,7 +112,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
         observe={"order": af.order_parameter},
         progress=progress,
     )
-    return Result(spec, shares, member, np.asarray(data.time), np.asarray(data["order"])[0])
+    return np.asarray(data.time), np.asarray(data["order"])[0]
 
 
 def _seeds(spec: Spec) -> range:
@@ -117,9 +131,9 @@ def checks(result: Result) -> list[Check]:
     for dim, row, theory in zip(spec.dims, result.shares, result.theory, strict=True):
         for n, share, p in zip(spec.tokens, row, theory, strict=True):
             error = math.sqrt(p * (1 - p) / spec.draws)
-            found.append(Check(f"n = {n}, S^{dim - 1}: share in a hemisphere", float(share), float(p), _ERRORS * error))
+            found.append(Check(f"n = {n}, S^{dim - 1}: share in a hemisphere", float(share), float(p), _ERRORS * error, "wendel"))
     last = result.order[:, -1]
-    found.append(Check("members that have collapsed, share", float((last[result.member] > 1 - _POINT).mean()), 1.0, 0.0))
+    found.append(Check("members that have collapsed, share", float((last[result.member] > 1 - _POINT).mean()), 1.0, 0.0, "collapse"))
     return found
 
 

@@ -7,6 +7,7 @@ energy climbs a staircase in log t. Shown here, for five tokens:
 - beta from 500 to 4000 in physical time, to log t of some thousands, where no stepper of t comes: the mergers and their times, against
   `log t = beta (1 - c) - log(beta (1 - c^2) (m_1/m_2 + m_2/m_1))` for two clusters of masses m at cosine c. In every state the pair that
   merges next is the closest one;
+- the time in which an angle with `u' = -c log(beta) sin u` comes down to `(log(beta) / beta)^1/2`, which tends to 1/(2c);
 - k clusters at equal angles are saddles: the spectrum of the flow there, by automatic differentiation, against its closed form.
 """
 
@@ -19,10 +20,31 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check
+from attnflow.studies.check import Check, Claim
+from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
+
+# The last inverse temperature of the angle, and where it starts: corrections are of order log log(beta) / log(beta).
+_LARGE, _ANGLE = 1e300, 1.0
+
+_PAPER = "arXiv:2410.06833"
+CLAIMS = {
+    "times": Claim("Separated clusters x, y stay apart for times of order e^{beta (1 - <x, y>)}.", _PAPER, "proved"),
+    "staircase": Claim(
+        "On the scale of log t the energy climbs a staircase to its maximum, from saddle to saddle; clusters at equal angles are saddles.",
+        _PAPER,
+        "numerics",
+    ),
+    "closest": Claim("Of several clusters the closest pair merges first.", _PAPER, "numerics"),
+    "window": Claim(
+        "An angle with u' = -c log(beta) sin u comes down to (log(beta) / beta)^1/2 in the time 1/(2c) + O(log log beta / log beta).",
+        _PAPER,
+        "refuted as printed",
+        "the time 2/c",
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,19 +86,25 @@ class Result:
     exact: Float[np.ndarray, " k"]
 
 
+FAST = Spec(t1=40.0, betas=(200.0, 400.0))
+
+
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """The run at a moderate beta, the staircases, the saddle."""
-    from rich.progress import track
-
     spec = Spec() if spec is None else spec
     mu = on_circle(np.array(spec.angles))
-    ts = np.concatenate([[0.0], np.geomspace(1e-2, spec.t1, 400)])
-    path = af.solve(af.simple_attention(spec.beta, 2), mu, spec.t1, save_at=ts, observe={"energy": lambda nu: scaled_energy(nu, spec.beta)})
-    stairs = [af.staircase(af.simple_attention(beta, 2), mu) for beta in track(spec.betas, "mergers", disable=not progress)]
+    (climb,) = parts(lambda start: _climb(start, spec), [mu], "plateaus", progress)
+    stairs = parts(lambda beta: af.staircase(af.simple_attention(beta, 2), mu), spec.betas, "mergers", progress)
     corners = on_circle(2 * np.pi * np.arange(spec.polygon) / spec.polygon)
     found = af.linearisation(af.simple_attention(spec.beta, 2, af.Unnormalized(-spec.beta)), corners)
-    energy = np.asarray(path.observed["energy"].values)
-    return Result(spec, np.asarray(path.ts), np.asarray(path.states), energy, stairs, np.asarray(found.real), polygon_spectrum(spec))
+    return Result(spec, *climb, stairs, np.asarray(found.real), polygon_spectrum(spec))
+
+
+def _climb(mu: af.Particles, spec: Spec) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times, states and energy at the moderate beta."""
+    ts = np.concatenate([[0.0], np.geomspace(1e-2, spec.t1, 400)])
+    path = af.solve(af.simple_attention(spec.beta, 2), mu, spec.t1, save_at=ts, observe={"energy": lambda nu: scaled_energy(nu, spec.beta)})
+    return np.asarray(path.ts), np.asarray(path.states), np.asarray(path.observed["energy"].values)
 
 
 def on_circle(angles: np.ndarray) -> af.Particles:
@@ -115,26 +143,44 @@ def largest_cosines(stair: af.Staircase) -> np.ndarray:
     return np.array(found)
 
 
+def window_time(beta: float) -> float:
+    """When `u' = -log(beta) sin u` comes down to the window, by the trapezoidal rule in log u."""
+    u = np.exp(np.linspace(math.log(math.log(beta) / beta) / 2, math.log(_ANGLE), 200_001))
+    return float(np.trapezoid(u / np.sin(u), np.log(u)) / math.log(beta))
+
+
 def checks(result: Result) -> list[Check]:
     """Who merges when, how the energy climbs, and what the saddle is."""
     spec = result.spec
     falls = float(np.maximum(-np.diff(result.energy), 0).max())
-    found = [Check(f"beta = {spec.beta:g}: the energy never falls", falls, 0.0, 1e-9)]
+    found = [Check(f"beta = {spec.beta:g}: the energy never falls", falls, 0.0, 1e-9, "staircase")]
     for beta, stair in zip(spec.betas, result.stairs, strict=True):
         name = f"beta = {beta:g}: "
         off = float(np.abs(stair.log_times - predicted(stair, beta)).max())
         found += [
-            Check(name + "clusters at the end", float(len(stair.plateaus[-1].points)), 1.0, 0.0),
-            Check(name + "log times of mergers against theory", off, 0.0, 0.02 + 40 / beta),
-            Check(name + "pair that merges is the closest", float(np.abs(stair.cosines - largest_cosines(stair)).max()), 0.0, 1e-9),
+            Check(name + "clusters at the end", float(len(stair.plateaus[-1].points)), 1.0, 0.0, "staircase"),
+            Check(name + "log times of mergers against theory", off, 0.0, 0.02 + 40 / beta, "times"),
             Check(
-                name + "log time / beta of the first merger, against 1 - cos", stair.log_times[0] / beta, 1 - stair.cosines[0], 10 / beta
+                name + "pair that merges is the closest", float(np.abs(stair.cosines - largest_cosines(stair)).max()), 0.0, 1e-9, "closest"
+            ),
+            Check(
+                name + "log time / beta of the first merger, against 1 - cos",
+                stair.log_times[0] / beta,
+                1 - stair.cosines[0],
+                10 / beta,
+                "times",
             ),
             Check(name + "error of the log times", float(stair.errors.max()), 0.0, 1e-2),
         ]
-    found.append(Check(f"spectrum at {spec.polygon} clusters", float(np.abs(result.spectrum - result.exact).max()), 0.0, 1e-10))
-    found.append(Check("it is a saddle: largest eigenvalue is positive", float(result.spectrum[0] > 0), 1.0, 0.0))
-    return found
+    spectrum = float(np.abs(result.spectrum - result.exact).max())
+    beta = max(spec.betas)
+    return [
+        *found,
+        Check(f"spectrum at {spec.polygon} clusters", spectrum, 0.0, 1e-10, "staircase"),
+        Check("it is a saddle: largest eigenvalue is positive", float(result.spectrum[0] > 0), 1.0, 0.0, "staircase"),
+        Check(f"beta = {beta:g}: time to the window against log tan", window_time(beta), af.theory.window_time(_ANGLE, beta), 1e-8),
+        Check(f"beta = {_LARGE:g}: c times the time to the window", window_time(_LARGE), 0.5, 0.02, "window"),
+    ]
 
 
 def measured(result: Result) -> dict[str, Any]:
