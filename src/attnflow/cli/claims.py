@@ -1,0 +1,110 @@
+"""`attnflow claims`: the ledger, as recorded or measured again."""
+
+import functools
+import json
+import pathlib
+from typing import Any
+
+from attnflow.cli.options import configure, parse
+from attnflow.studies.check import BadInput
+
+_TEXT = "The ledger: every claim, how it stands in the literature, and what was measured for it."
+_OPTIONS: dict[str, tuple[Any, Any, str]] = {
+    "run": (bool, False, "measure the claims again, at the sizes of their sources"),
+    "fast": (bool, False, "with --run: at small sizes, in minutes"),
+    "study": (tuple[str, ...], (), "only the claims of these studies"),
+    "out": (pathlib.Path | None, None, "with --run: a folder for the reports of all studies; done ones are not run again with --resume"),
+    "resume": (bool, False, "with --out: go on with what is there"),
+    "save": (bool, False, "with --run --fast: write the table that ships with the package, and docs/ledger.md (in a checkout)"),
+    "json": (bool, False, "print the ledger as JSON and nothing else"),
+}
+
+
+def claims_(argv: list[str]) -> int:
+    """Print the ledger; exit 1 if a claim fails."""
+    from attnflow import ledger
+    from attnflow.studies import studies
+
+    chosen = parse("attnflow claims", _TEXT, argv, _OPTIONS)
+    if chosen is None:
+        return 0
+    found = studies()
+    if unknown := [name for name in chosen.study if name not in found]:
+        raise BadInput(f"the studies are {', '.join(found)}, got {unknown[0]!r}")
+    if not chosen.run and (chosen.fast or chosen.out or chosen.save or chosen.resume):
+        raise BadInput("--fast, --out, --resume and --save go with --run, got none; add --run")
+    if chosen.save and (not chosen.fast or chosen.study):
+        raise BadInput("--save is for the whole ledger at small sizes; give --run --fast --save and no --study")
+    if chosen.resume and chosen.out is None:
+        raise BadInput("--resume needs the folder to go on with; give --out")
+    names = chosen.study or tuple(found)
+    if not chosen.run:
+        return _show([entry for entry in ledger.recorded() if entry.id.split("/")[0] in names], [], chosen.json)
+    work = functools.partial(_measure, fast=chosen.fast, out=chosen.out, resume=chosen.resume)
+    results = ledger.measure_all(names, work, progress=not chosen.json)
+    entries = [entry for _, own, _ in results for entry in own]
+    if chosen.save:
+        ledger.save(entries)
+        (ledger.RECORD.parents[2] / "docs" / "ledger.md").write_text(ledger.markdown(ledger.recorded()), encoding="utf-8")
+    return _show(entries, [(name, why) for name, _, why in results if why], chosen.json)
+
+
+def _measure(name: str, fast: bool, out: pathlib.Path | None, resume: bool) -> Any:
+    """One study, in a process of its own: alone, or with its folder."""
+    from attnflow import ledger
+    from attnflow.report import Folder, carry_out
+    from attnflow.studies import studies
+
+    configure()
+    if out is None:
+        return ledger.measure(name, fast)
+    study = studies()[name]
+    folder = Folder(out / name, resume=resume and (out / name).exists())
+    typed = f"attnflow run {name}{' --fast' if fast else ''} --out {out / name}"
+    try:
+        outcome = carry_out(name, study, study.FAST if fast else study.Spec(), folder, typed, progress=False)
+    except BadInput as error:
+        return name, [entry for entry in ledger.claims() if entry.id.split("/")[0] == name], str(error)
+    return name, [ledger.Entry(**claim) for claim in outcome.record["claims"]], ""
+
+
+def _show(entries: Any, missed: list[tuple[str, str]], as_json: bool) -> int:
+    import dataclasses
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from attnflow.ledger import number
+    from attnflow.report.plain import plain
+
+    failed = sum(entry.verdict == "fails" for entry in entries)
+    if as_json:
+        print(json.dumps(plain([dataclasses.asdict(entry) for entry in entries]), indent=2, allow_nan=False))
+        return 1 if failed else 0
+    console = Console(highlight=False)
+    drawn = Table(box=box.SIMPLE_HEAD)
+    for name in ("claim", "status", "measured", "predicted", "tolerance", "verdict"):
+        drawn.add_column(
+            name, justify="right" if name in ("measured", "predicted", "tolerance") else "left", no_wrap=name not in ("claim", "status")
+        )
+    colours = {"holds": "green", "fails": "red", "not measured": "yellow"}
+    for entry in entries:
+        shown = entry.shown
+        numbers = ("", "", "") if shown is None else tuple(number(shown[key]) for key in ("measured", "expected", "tolerance"))
+        printed = f"\n[dim]printed: {_escaped(entry.printed)}[/]" if entry.printed else ""
+        claim = f"[bold]{entry.id}[/]\n{_escaped(entry.statement)}{printed}\n[dim]{_escaped(entry.source)}[/]"
+        drawn.add_row(claim, entry.status, *numbers, f"[{colours[entry.verdict]}]{entry.verdict}[/]")
+    console.print(drawn)
+    for name, why in missed:
+        console.print(f"{name} was not measured: {why}", style="yellow", soft_wrap=True, markup=False)
+    measured = [entry for entry in entries if entry.verdict != "not measured"]
+    wrong = sum(entry.status == "refuted as printed" for entry in entries)
+    console.print(f"{len(entries)} claims, {len(measured)} measured, {failed} fail; {wrong} are not what their source prints")
+    return 1 if failed else 0
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

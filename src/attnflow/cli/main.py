@@ -1,0 +1,57 @@
+"""Which command is wanted."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from attnflow.studies.check import BadInput
+
+HELP = """usage: attnflow COMMAND
+
+Self-attention as a flow of probability measures.
+
+  attnflow list                              the studies, a line each
+  attnflow run STUDY [options] [--out DIR]   run a study: its claims, data, figures, and a report
+  attnflow demo [options] [--out DIR]        tokens that cluster on the sphere: the same with a movie, in a minute
+  attnflow simulate SPEC.toml [--out DIR]    simulate a law of your own; --check only validates the file
+  attnflow spec                              print a file for simulate, with every key explained
+  attnflow claims [--run] [--fast]           the ledger of claims; measure them again
+  attnflow bench [NAME ...]                  how fast it is, next to its peers (in a checkout)
+  attnflow completion bash|zsh|fish          completion for your shell
+  attnflow version                           the version
+
+Each command says more with --help. run, demo, simulate and claims take --json, for scripts.
+Exit codes: 0, every claim holds; 1, one fails; 2, bad input, nothing is written; 130, interrupted."""
+
+# The module of each command, in which the function has the same name with a line after it.
+COMMANDS = {
+    "list": "study",
+    "run": "study",
+    "demo": "study",
+    "simulate": "simulation",
+    "spec": "simulation",
+    "claims": "claims",
+    "bench": "tools",
+    "completion": "tools",
+    "version": "tools",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    first, *rest = (sys.argv[1:] if argv is None else list(argv)) or [""]
+    first = first.removeprefix("--") if first == "--version" else first
+    try:
+        if first in ("-h", "--help", "help"):
+            print(HELP)
+            return 0
+        if first not in COMMANDS:
+            names = ", ".join(COMMANDS)
+            raise BadInput(f"the commands are {names}, got {repr(first) if first else 'none'}; attnflow --help says more")
+        return getattr(importlib.import_module(f"attnflow.cli.{COMMANDS[first]}"), f"{first}_")(rest)
+    except (BadInput, OSError) as error:
+        print(f"attnflow: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as stop:
+        print(f"attnflow: interrupted{stop.args[0] if stop.args else ''}", file=sys.stderr)
+        return 130

@@ -1,0 +1,76 @@
+"""From arguments to typed values, by tyro; what it refuses becomes one line."""
+
+import contextlib
+import dataclasses
+import io
+import os
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from attnflow.studies.check import BadInput
+
+# The options of everything that writes a folder: type, default, help.
+RUN: dict[str, tuple[Any, Any, str]] = {
+    "resume": (bool, False, "go on with the run in that folder, where it was cut off"),
+    "overwrite": (bool, False, "replace the run in that folder"),
+    "movie": (bool, True, "whether to make the movie, where there is one"),
+    "json": (bool, False, "print the record as JSON and nothing else"),
+}
+OUT = "the folder to write to; it is made if need be"
+
+
+def parse(prog: str, text: str, argv: Sequence[str], options: dict[str, tuple[Any, Any, str]], base: Any = None) -> Any | None:
+    """The values of the options, and of the fields of `base` if it is given, as attributes; `None` if help was asked for, which is printed.
+    An option with the name in capitals is an argument without a name. `...` marks what has no default."""
+    import tyro
+
+    fields: list[Any] = []
+    for name, (kind, value, help_text) in options.items():
+        marks = (tyro.conf.arg(help=help_text), *([tyro.conf.Positional] if name.isupper() else []))
+        annotated = kind
+        for mark in marks:
+            annotated = Annotated[annotated, mark]
+        fields.append((name.lower(), annotated, dataclasses.field(default=value)) if value is not ... else (name.lower(), annotated))
+    # The spec checks its values after the parser has done with them, so that its message is the user's.
+    quiet: dict[str, Any] = {"__post_init__": lambda self: None, "__doc__": text}
+    bases = () if base is None else (base,)
+    form = dataclasses.make_dataclass("Options", fields, bases=bases, frozen=True, namespace=quiet, kw_only=True)
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(form, prog=prog, args=list(argv))
+    except SystemExit as stop:
+        if not stop.code:
+            return None
+        raise BadInput(f"{_reason(complaint.getvalue())}; {prog} --help says more") from None
+
+
+def _reason(complaint: str) -> str:
+    """tyro draws a box of several parts; the first part says what was wrong."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", complaint)
+    lines = [line.strip("│ ") for line in plain.splitlines()[1:]]
+    end = next((i for i, line in enumerate(lines) if line.startswith(("─", "╰"))), len(lines))
+    return " ".join(lines[:end]).removeprefix("Error parsing ").rstrip(".") or "bad arguments"
+
+
+def no_more(command: str, argv: Sequence[str]) -> None:
+    if argv:
+        raise BadInput(f"{command} takes no options, got {argv[0]!r}")
+
+
+def configure() -> None:
+    """Double precision, and compiled programs kept from run to run where the user's cache can be written."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
+        return
+    with contextlib.suppress(OSError, RuntimeError):
+        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        cache = pathlib.Path(home) / "attnflow"
+        cache.mkdir(parents=True, exist_ok=True)
+        if os.access(cache, os.W_OK):
+            jax.config.update("jax_compilation_cache_dir", str(cache))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -1,0 +1,123 @@
+"""`attnflow list`, `attnflow run STUDY`, `attnflow demo`."""
+
+import dataclasses
+import json
+import pathlib
+import shlex
+from typing import Any
+
+from attnflow.cli.options import OUT, RUN, configure, no_more, parse
+from attnflow.studies.check import BadInput, Check
+
+
+def list_(argv: list[str]) -> int:
+    """The studies, a line each; as JSON with their parameters."""
+    from attnflow.studies import studies
+
+    if argv == ["--json"]:
+        found = [{"study": name, "title": title(study), "parameters": defaults(study)} for name, study in studies().items()]
+        print(json.dumps(found, indent=2, default=str))
+        return 0
+    no_more("list", argv)
+    found = studies()
+    for name, study in found.items():
+        print(f"{name:{max(map(len, found))}}  {title(study)}")
+    return 0
+
+
+def run_(argv: list[str]) -> int:
+    """Any study, with the options of its `Spec`."""
+    from attnflow.studies import studies
+
+    found = studies()
+    name, *rest = argv or [""]
+    if name in ("-h", "--help"):
+        print(f"usage: attnflow run STUDY [options] [--out DIR]\n\nThe studies are {', '.join(found)}; attnflow list says more.")
+        return 0
+    if name not in found:
+        raise BadInput(f"the studies are {', '.join(found)}, got {repr(name) if name else 'none'}; attnflow list says more")
+    return _study(f"run {name}", name, found[name], rest, pathlib.Path("results", name))
+
+
+def demo_(argv: list[str]) -> int:
+    """The study `demo`, in a folder of that name."""
+    from attnflow.studies import demo as study
+
+    return _study("demo", "demo", study, argv, pathlib.Path("demo"))
+
+
+def title(study: Any) -> str:
+    """The first line of a study's docstring."""
+    return (study.__doc__ or "").strip().splitlines()[0]
+
+
+def defaults(study: Any) -> dict[str, Any]:
+    from attnflow.report.carry_out import parameters
+
+    return parameters(study.Spec())
+
+
+def _study(command: str, name: str, study: Any, argv: list[str], out: pathlib.Path) -> int:
+    from attnflow.report import Folder
+
+    extra = {
+        "out": (pathlib.Path, out, OUT),
+        "fast": (bool, False, "a small size, for which seconds suffice; other options then change it"),
+    } | RUN
+    first = parse(f"attnflow {command}", study.__doc__, argv, extra, study.Spec)
+    if first is None:
+        return 0
+    # With --fast, what is not given is as in the fast spec.
+    base = study.FAST if first.fast else study.Spec()
+    given = {field.name: getattr(first, field.name) for field in dataclasses.fields(study.Spec)}
+    plain = study.Spec()
+    values = {key: getattr(base, key) if value == getattr(plain, key) else value for key, value in given.items()}
+    try:
+        spec = study.Spec(**values)
+    except ValueError as error:
+        raise BadInput(error) from error
+    folder = Folder(first.out, first.resume, first.overwrite)
+    typed = " ".join(["attnflow", command, *(shlex.quote(word) for word in argv if word not in ("--resume", "--overwrite", "--json"))])
+    return perform(name, study, spec, folder, typed, first.movie, first.json)
+
+
+def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: bool, as_json: bool) -> int:
+    """Run it and say what came of it."""
+    from rich.console import Console
+
+    from attnflow.report import carry_out
+
+    configure()
+    console = Console(highlight=False, quiet=as_json)
+    console.print(title(study), soft_wrap=True, markup=False)
+    parameters = ", ".join(f"{field.name} = {getattr(spec, field.name)}" for field in dataclasses.fields(spec))
+    console.print(parameters, style="dim", soft_wrap=True, markup=False)
+    try:
+        outcome = carry_out(name, study, spec, folder, command, movie, progress=not as_json)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"; what is done is in {str(folder.path)!r}, --resume goes on with it") from None
+    failed = sum(not check.ok for check in outcome.checks)
+    if as_json:
+        print((folder.path / "claims.json").read_text(), end="")
+        return 1 if failed else 0
+    console.print(table(outcome.checks))
+    count = len(outcome.checks)
+    console.print(f"[red]{failed} of {count} checks fail[/]" if failed else f"all {count} checks hold")
+    console.print("wrote " + ", ".join(map(str, outcome.written)), soft_wrap=True, markup=False)
+    return 1 if failed else 0
+
+
+def table(checks: list[Check]) -> Any:
+    """The checks with their verdicts."""
+    from rich import box
+    from rich.table import Table
+
+    drawn = Table(box=box.SIMPLE_HEAD)
+    drawn.add_column("check")
+    for name in ("measured", "expected", "tolerance"):
+        drawn.add_column(name, justify="right", no_wrap=True)
+    drawn.add_column("verdict")
+    for check in checks:
+        numbers = f"{check.measured:.6g}", f"{check.expected:.6g}", f"{check.tolerance:.2g}"
+        drawn.add_row(check.name, *numbers, "[green]holds[/]" if check.ok else "[red]fails[/]")
+    return drawn

@@ -1,0 +1,27 @@
+"""An attention matrix."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnflow.plot.look import COLUMN, look, new_figure
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+
+
+def attention(weights: Any, ax: "matplotlib.axes.Axes | None" = None) -> "matplotlib.axes.Axes":
+    """Draw an attention matrix `[m, n]`, such as `law.weights(mu.points, mu)`: queries down, keys across, on one scale from 0. Returns the
+    axes."""
+    matrix = np.asarray(weights, dtype=float)
+    if matrix.ndim != 2:
+        raise ValueError(f"attention draws a matrix [m, n], got shape {list(matrix.shape)}")
+    with look():
+        ax = new_figure(COLUMN, 0.85 * COLUMN).add_subplot() if ax is None else ax
+        drawn = ax.imshow(
+            matrix, cmap="cividis", vmin=0, interpolation="nearest", aspect="equal" if matrix.shape[0] == matrix.shape[1] else "auto"
+        )
+        ax.set(xlabel="key", ylabel="query")
+        ax.spines[["top", "right", "left", "bottom"]].set_visible(False)
+        ax.figure.colorbar(drawn, ax=ax, label="weight", fraction=0.05)
+    return ax

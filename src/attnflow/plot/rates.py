@@ -1,0 +1,43 @@
+"""Measurements on logarithmic scales, with the slope that is expected of them."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnflow.plot.look import COLOURS, COLUMN, look, new_figure
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+
+
+def rates(
+    x: Any,
+    series: dict[str, Any],
+    ax: "matplotlib.axes.Axes | None" = None,
+    *,
+    slope: float | None = None,
+    xlabel: str = "",
+    ylabel: str = "",
+) -> "matplotlib.axes.Axes":
+    """Draw positive measurements against x, both on logarithmic scales, and beside the last of them a line of the given slope.
+
+    **Arguments:** `x [k]`, positive; `series`, the measurements `[k]` by name. Returns the axes.
+    """
+    x = np.asarray(x, dtype=float)
+    values = {name: np.asarray(y, dtype=float) for name, y in series.items()}
+    bad = [name for name, y in values.items() if y.shape != x.shape or not (y > 0).all()]
+    if bad or not (x > 0).all():
+        raise ValueError(f"x and every series must be positive and of one length, got {', '.join(map(repr, bad)) or 'x'}")
+    with look():
+        ax = new_figure(COLUMN, 0.75 * COLUMN).add_subplot() if ax is None else ax
+        for (name, y), colour, mark in zip(values.items(), COLOURS, "osD^vP*X", strict=False):
+            ax.loglog(x, y, marker=mark, markersize=3.5, color=colour, label=name)
+        if slope is not None and values:
+            y = list(values.values())[-1]
+            guide = 0.5 * y[-1] * (x / x[-1]) ** slope
+            ax.loglog(x, guide, "--", color="0.5", linewidth=0.8)
+            ax.annotate(f"slope {slope:g}", (x[len(x) // 2], guide[len(x) // 2]), (2, -10), textcoords="offset points", color="0.4")
+        ax.set(xlabel=xlabel, ylabel=ylabel)
+        if any(values):
+            ax.legend()
+    return ax

@@ -1,0 +1,158 @@
+"""Run a study and write what it leaves behind.
+
+data.zarr      every array of the result, with the spec, seed, versions and wall time as attributes
+figure.png     and .pdf; more than one have names of their own
+movie.mp4      where something moves
+claims.json    the claims with their verdicts, the checks, and all that is needed to repeat the run
+report.html    all of this on one page
+"""
+
+import dataclasses
+import json
+import pathlib
+import platform
+import shutil
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any, NamedTuple
+
+from attnflow._version import __version__
+from attnflow.report.data import data_tree
+from attnflow.report.folder import Folder
+from attnflow.report.page import page
+from attnflow.report.plain import plain, write_json, write_text
+from attnflow.studies import BadInput, Check, figures
+from attnflow.studies.parts import kept
+
+_PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "numpy", "matplotlib")
+
+
+class Outcome(NamedTuple):
+    """The checks of a run, the record that `claims.json` has, and the files that were written."""
+
+    checks: list[Check]
+    record: dict[str, Any]
+    written: list[pathlib.Path]
+
+
+def carry_out(
+    name: str,
+    study: Any,
+    spec: Any,
+    folder: Folder,
+    command: str,
+    movie: bool = True,
+    formats: Sequence[str] = ("png", "pdf"),
+    progress=True,
+) -> Outcome:
+    """Run a study in a folder. One that is cut off leaves its parts there; with `folder.resume` it goes on from them.
+
+    **Arguments:** `command` is what a user types to repeat it.
+    """
+    what = {"study": name, "parameters": parameters(spec), "versions": versions()}
+    folder.check(what)
+    if folder.resume and (folder.path / "report.html").is_file():
+        return _finished(folder.path)
+    begun = time.perf_counter()
+    with folder.open(what) as out:
+        # What took longer before counts too.
+        clock = out / "parts" / "seconds"
+        before = float(clock.read_text()) if clock.is_file() else 0.0
+        with kept(out / "parts"):
+            try:
+                result = study.run(spec, progress=progress)
+            except BadInput:
+                raise
+            except ValueError as error:
+                # What the values of a spec mean together, or a data file, may show only now.
+                raise BadInput(error) from error
+            except KeyboardInterrupt:
+                clock.write_text(str(before + time.perf_counter() - begun))
+                raise
+        checks = study.checks(result)
+        record = _record(name, study, spec, result, checks, command) | {"seconds": round(before + time.perf_counter() - begun, 3)}
+        written = _write(out, study, result, record, movie, formats)
+        shutil.rmtree(out / "parts")
+    return Outcome(checks, record, written)
+
+
+def parameters(spec: Any) -> dict[str, Any]:
+    """The values of a spec by name."""
+    return plain({field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)})
+
+
+def versions() -> dict[str, str]:
+    return {"attnflow": __version__, "python": platform.python_version()} | {name: metadata.version(name) for name in _PACKAGES}
+
+
+def judged(study: Any, name: str, checks: list[Check]) -> list[dict[str, Any]]:
+    """The claims of a study with what was measured for each: it holds if all its checks do, and the one closest to failing is shown. A
+    claim without a check was not measured."""
+    found = []
+    for key, claim in getattr(study, "CLAIMS", {}).items():
+        own = [check for check in checks if check.claim == key]
+        worst = max(own, key=_strain, default=None)
+        verdict = "not measured" if worst is None else "holds" if all(check.ok for check in own) else "fails"
+        shown = None if worst is None else dataclasses.asdict(worst)
+        found.append({"id": f"{name}/{key}", **dataclasses.asdict(claim), "verdict": verdict, "checks": len(own), "shown": shown})
+    return found
+
+
+def _strain(check: Check) -> float:
+    """How much of its tolerance a check uses, above one if it fails."""
+    off = abs(check.measured - check.expected)
+    return float("inf") if off != off else off / check.tolerance if check.tolerance > 0 else float("inf") * off if off else 0.0
+
+
+def _record(name: str, study: Any, spec: Any, result: Any, checks: list[Check], command: str) -> dict[str, Any]:
+    """All that is needed to repeat the run and to judge it."""
+    return {
+        "study": name,
+        "title": (study.__doc__ or "").strip().splitlines()[0],
+        "command": command,
+        "seed": getattr(spec, "seed", None),
+        "parameters": parameters(spec),
+        "versions": versions(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "claims": judged(study, name, checks),
+        "checks": [dataclasses.asdict(check) | {"ok": check.ok} for check in checks],
+        "measured": study.measured(result) if hasattr(study, "measured") else {},
+    }
+
+
+def _write(out: pathlib.Path, study: Any, result: Any, record: dict[str, Any], movie: bool, formats: Sequence[str]) -> list[pathlib.Path]:
+    """The files, the page last: where it is, everything is."""
+    written = [out / "data.zarr", out / "claims.json"]
+    attributes = {key: json.dumps(plain(value)) if isinstance(value, dict) else value for key, value in record.items() if key in _NOTED}
+    shutil.rmtree(written[0], ignore_errors=True)
+    data_tree(result, {key: str(value) for key, value in attributes.items()}).to_zarr(written[0], consolidated=False)
+    write_json(written[1], record)
+    for title, figure in figures(study, result).items():
+        for ending in formats:
+            written.append(out / f"{title}.{ending}")
+            figure.savefig(written[-1])
+    if movie and hasattr(study, "movie"):
+        written.append(out / "movie.mp4")
+        study.movie(result, written[-1])
+    images = [file for file in written if file.suffix == ".png"]
+    films = [file for file in written if file.suffix in (".mp4", ".gif")]
+    written.append(out / "report.html")
+    write_text(written[-1], page(plain(record), images, films))
+    return written
+
+
+_NOTED = ("study", "title", "command", "seed", "parameters", "versions", "machine", "seconds")
+
+
+def _finished(out: pathlib.Path) -> Outcome:
+    """A run that was finished before, as it was recorded."""
+    record = json.loads((out / "claims.json").read_text())
+    numbers = ("measured", "expected", "tolerance")
+    checks = [Check(c["name"], *(_float(c[key]) for key in numbers), claim=c["claim"]) for c in record["checks"]]
+    return Outcome(checks, record, sorted(file for file in out.iterdir() if not file.name.startswith(".")))
+
+
+def _float(value: float | None) -> float:
+    """A number that was not finite is null in the record."""
+    return float("nan") if value is None else value

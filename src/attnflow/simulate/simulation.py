@@ -1,0 +1,123 @@
+"""A simulation as a study: it is run, checked, drawn and reported like one."""
+
+import contextlib
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+
+import attnflow as af
+from attnflow.simulate import build
+from attnflow.simulate.spec import Particles, Spec
+from attnflow.studies import BadInput, Check
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The path, and what was observed along it."""
+
+    path: af.Path
+    observed: dict[str, np.ndarray]
+
+
+class Simulation:
+    """A spec with the folder it lies in; `store` is where the states are written while it runs, and from where a run goes on."""
+
+    def __init__(self, spec: Spec, folder: pathlib.Path, title: str, store: pathlib.Path | None = None):
+        self.said, self.folder, self.store = spec, folder, store
+        self.__doc__ = title
+
+    def check(self) -> None:
+        """Build everything and find the shape of the velocity: what does not fit together shows here, before anything runs."""
+        with _refused():
+            mu = build.measure(self.said, self.folder)
+            law = build.field(self.said, mu.dim)
+            jax.eval_shape(lambda: mu.rate(law.at(mu, self.said.time.t0)))
+
+    def run(self, spec: Any, progress: bool = False) -> Result:
+        said, time = self.said, self.said.time
+        with _refused():
+            mu = build.measure(said, self.folder)
+            law = build.field(said, mu.dim)
+            frames = np.linspace(0, 1, time.frames)
+            if time.spacing == "log":
+                frames = np.expm1(frames * np.log1p(time.t1 - time.t0)) / (time.t1 - time.t0)
+            times = time.t0 + (time.t1 - time.t0) * frames
+            times[-1] = time.t1
+            own_steps = isinstance(mu, af.Grid)
+            path = af.solve(
+                *(law, mu, time.t1, time.t0),
+                save_at=times,
+                rtol=None if own_steps else time.rtol,
+                atol=None if own_steps else time.atol,
+                noise=time.noise,
+                key=None if time.noise is None else jax.random.key(said.seed + 2),
+                max_steps=time.max_steps,
+                until=build.until(time.until),
+                observe=build.observables(said, law) or None,
+                out=self.store,
+                progress=progress,
+            )
+        observed = {name: np.asarray(values.values) for name, values in path.observed.items()}
+        if "clusters" in said.output.observe:
+            observed["clusters"] = np.array([len(af.clusters(path[i], said.output.radius).masses) for i in range(len(path))])
+        return Result(path, {name: observed[name] for name in said.output.observe})
+
+    def checks(self, result: Result) -> list[Check]:
+        """What holds in every simulation: tokens stay on the sphere, mass stays one, and never negative."""
+        mu, path = result.path.measure, result.path
+        eps = float(jnp.finfo(mu.dtype).eps)
+        if isinstance(mu, af.Grid):
+            mass = np.asarray(path.final.mass)
+            low = Check("least mass of a cell", float(min(mass.min(), 0.0)), 0.0, 0.0)
+            return [Check("mass at the end", float(mass.sum()), 1.0, 1e4 * eps), low]
+        if isinstance(mu, af.Particles) and isinstance(mu.space, af.Sphere):
+            radii = np.linalg.norm(np.asarray(path.states, dtype=np.float64), axis=2)
+            return [Check("largest distance of a token to the sphere", float(np.abs(radii - 1).max()), 0.0, 16 * eps)]
+        finite = all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in jax.tree.leaves(path.states))
+        return [Check("states are finite (1: yes)", float(finite), 1.0, 0.0)]
+
+    def measured(self, result: Result) -> dict[str, Any]:
+        """How it ended, the solver's figures, and the observables at the end."""
+        last = {name: values[-1] for name, values in result.observed.items() if len(values)}
+        return {"status": str(result.path.status), "solver": result.path.stats} | {
+            f"{name} at the end": value for name, value in last.items()
+        }
+
+    def figures(self, result: Result) -> dict[str, Any]:
+        return {"figure": af.plot.summary(result.path, result.observed)}
+
+    def movie(self, result: Result, file: pathlib.Path) -> None:
+        af.plot.movie(result.path, file, progress=True)
+
+    @property
+    def moves(self) -> bool:
+        """Whether there is something for a movie to show."""
+        wanted = self.said.measure
+        return self.said.output.movie and isinstance(wanted, Particles) and wanted.dim <= 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameters:
+    """The file, as the record has it."""
+
+    spec: dict[str, Any]
+    seed: int
+
+    @classmethod
+    def of(cls, spec: Spec) -> "Parameters":
+        return cls(msgspec.to_builtins(spec), spec.seed)
+
+
+@contextlib.contextmanager
+def _refused() -> Any:
+    """What the library refuses is the user's input."""
+    try:
+        yield
+    except (ValueError, TypeError, NotImplementedError) as error:
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(line) from error
