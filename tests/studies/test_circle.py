@@ -7,15 +7,11 @@ import pytest
 
 from attnflow.studies import circle
 
-SPEC = circle.Spec(cells=256, betas=(1.0, 5.0), draws=2)
-
 
 @pytest.fixture(scope="module")
 def result():
     """On the circle; rates on spheres are measured at full size."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(circle, "_DIMS", ())
-        return circle.run(SPEC)
+    return circle.run(circle.FAST)
 
 
 def test_every_check_holds(result):
@@ -59,6 +55,7 @@ def test_the_figure(result):
         ({"rough": 1.0}, "rough must lie between 0 and 0.1, got 1.0"),
         ({"cells": 32}, "cells must be at least 64, got 32"),
         ({"draws": 0}, "draws must be at least 1, got 0"),
+        ({"dims": (2, 3)}, r"dims must be at least 3, got \[2, 3\]"),
     ],
 )
 def test_a_bad_spec_is_refused(bad, message):
