@@ -8,7 +8,7 @@ from scipy.integrate import quad
 
 from attnflow.studies import scores
 
-SPEC = scores.Spec(dims=(1,), n=(64, 256), largest_eps=2.56, halvings=6, clouds=12, points=32)
+SPEC = scores.FAST
 
 
 @pytest.fixture(scope="module")

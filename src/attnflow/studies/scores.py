@@ -22,7 +22,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 import attnflow as af
-from attnflow.studies.check import Check
+from attnflow.studies.check import Check, Claim
+from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -32,6 +33,21 @@ METHODS = ("kernel density", "bridge", "Richardson")
 _NODES, _COLDER = {1: 800, 2: 72}, 3
 # Far below the fluctuations of a cloud; far below the smallest bias.
 _TOLERANCE, _FINE = 1e-5, 1e-10
+
+_PAPER, _EXPANSION = "arXiv:2406.10823", "expansion in eps after arXiv:2406.10823"
+CLAIMS = {
+    "bridge": Claim("(B - x) / eps tends to 1/2 grad log rho as eps falls, with a bias of order eps.", _PAPER, "proved"),
+    "bias": Claim(
+        "The score of the bridge has the bias eps grad (1/4 Laplace U + 1/8 |grad U|^2), that of the kernel density "
+        "eps grad (1/2 Laplace U + 1/2 |grad U|^2), U = log rho.",
+        _EXPANSION,
+        "numerics",
+    ),
+    "richardson": Claim("The extrapolation 2 s_{eps/2} - s_eps of bridge scores has a bias of order eps^3.", _EXPANSION, "numerics"),
+    "sampled": Claim(
+        "Scores from n tokens have a variance of order 1/n, and at its best eps the bridge errs least.", _EXPANSION, "numerics"
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +127,9 @@ class Result:
     errors: list[Errors]
 
 
+FAST = Spec(dims=(1,), n=(64, 256), largest_eps=2.56, halvings=6, clouds=12, points=32)
+
+
 def law(dim: int) -> af.GaussianMixture:
     """`0.4 N(-1.5 e_1, I) + 0.6 N(1.5 e_1, diag(1/2, 1, ..., 1))`."""
     centre, narrow = np.zeros(dim), np.ones(dim)
@@ -120,32 +139,27 @@ def law(dim: int) -> af.GaussianMixture:
 
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Every dimension, every number of tokens, every temperature."""
-    from rich.progress import Progress
-
     spec = Spec() if spec is None else spec
-    with Progress(disable=not progress) as bar:
-        task = bar.add_task("scores", total=len(spec.dims) * (spec.halvings + 1) * sum(n**2 for n in spec.n))
-        return Result(spec, [measure(dim, spec, lambda n: bar.advance(task, n**2)) for dim in spec.dims])
+    return Result(spec, [measure(dim, spec, progress) for dim in spec.dims])
 
 
-def measure(dim: int, spec: Spec, tick: Any = lambda n: None) -> Errors:
-    """One dimension."""
+def measure(dim: int, spec: Spec, progress: bool = False) -> Errors:
+    """One dimension; a part is all temperatures of one number of tokens."""
     mixture = law(dim)
     key, *keys = jax.random.split(jax.random.fold_in(jax.random.key(spec.seed), dim), len(spec.n) + 1)
     x = _clouds(mixture, spec.points, key[None])[0]
     exact = np.asarray(mixture.score(x))
-    splits, converged = [], []
-    for n, key in zip(spec.n, keys):
-        clouds = _clouds(mixture, n, jax.random.split(key, spec.clouds))
-        found = []
-        for eps in (*spec.eps, spec.eps[-1] / 2):
-            found.append(_estimates(clouds, x, jnp.asarray(eps)))
-            converged.append(bool(found[-1][2].all()))
-            tick(n)
-        splits.append(_split(_methods([np.asarray(f[0]) for f in found], [np.asarray(f[1]) for f in found]), exact))
+
+    def sampled(plan: tuple[int, Any]) -> tuple[np.ndarray, bool]:
+        clouds = _clouds(mixture, plan[0], jax.random.split(plan[1], spec.clouds))
+        found = [_estimates(clouds, x, jnp.asarray(eps)) for eps in (*spec.eps, spec.eps[-1] / 2)]
+        kernel, bridge, converged = ([np.asarray(one) for one in each] for each in zip(*found))
+        return _split(_methods(kernel, bridge), exact), bool(np.all(converged))
+
+    splits, converged = zip(*parts(sampled, list(zip(spec.n, keys)), f"scores in R^{dim}", progress))
     bias2, variance = np.stack(splits, axis=2) / _size(exact)
     limit_eps = spec.largest_eps * 0.5 ** np.arange(spec.halvings + _COLDER)
-    limit = _limit(mixture, x, exact, limit_eps) / _size(exact)
+    (limit,) = parts(lambda eps: _limit(mixture, x, exact, eps) / _size(exact), [limit_eps], f"limit in R^{dim}", progress)
     first = np.array([_size(np.asarray(slope)) for slope in _first_order(mixture, x)] + [0.0]) / _size(exact)
     return Errors(dim, spec.n, spec.eps, bias2, variance, limit_eps, limit, first, all(converged))
 
@@ -231,10 +245,13 @@ def checks(result: Result) -> list[Check]:
         where = f"R^{e.dim}"
         found.append(Check(f"{where}: share of bridges that converged", float(e.converged), 1.0, 0.0))
         growth = e.growth()
-        found += [Check(f"{where}: variance of {name} goes like n^", float(growth[i]), -1.0, 0.25) for i, name in enumerate(METHODS)]
+        for i, name in enumerate(METHODS):
+            found.append(Check(f"{where}: variance of {name} goes like n^", float(growth[i]), -1.0, 0.25, "sampled"))
         found += _of_the_limit(where, e)
         kernel, bridge, richardson = e.best[1][:, -1]
-        found.append(Check(f"{where}: best error of the bridge over that of the kernel density", float(bridge / kernel), 0.0, 1.0))
+        found.append(
+            Check(f"{where}: best error of the bridge over that of the kernel density", float(bridge / kernel), 0.0, 1.0, "sampled")
+        )
         if e.dim == 1:
             found.append(Check(f"{where}: best error of Richardson over that of the bridge", float(richardson / bridge), 0.0, 1.0))
     return found
@@ -249,9 +266,11 @@ def _of_the_limit(where: str, e: Errors) -> list[Check]:
             continue
         eps, bias = e.limit_eps[known[-2:]], np.sqrt(e.limit[i, known[-2:]])
         slope = np.log(bias[1] / bias[0]) / np.log(eps[1] / eps[0])
-        found.append(Check(f"{where}: order of the bias of {name}", float(slope), order, 0.1 * order))
+        claim = {"bridge": "bridge", "Richardson": "richardson"}.get(name, "bias")
+        found.append(Check(f"{where}: order of the bias of {name}", float(slope), order, 0.1 * order, claim))
         if order == 1:
-            found.append(Check(f"{where}: bias of {name} over the theory's", float(bias[1] / eps[1] / np.sqrt(e.first[i])), 1.0, 0.05))
+            ratio = float(bias[1] / eps[1] / np.sqrt(e.first[i]))
+            found.append(Check(f"{where}: bias of {name} over the theory's", ratio, 1.0, 0.05, "bias"))
     return found
 
 
@@ -276,38 +295,6 @@ def flat_ratios(dim: int) -> Float[np.ndarray, "3"]:
 
 def figure(result: Result) -> "matplotlib.figure.Figure":
     """Bias and variance of the largest clouds against eps; the best error and the best eps against n."""
-    with af.plot.look():
-        page = af.plot.new_figure(af.plot.PAGE, 0.9 * af.plot.PAGE)
-        axes = page.subplots(3, len(result.errors), squeeze=False, sharey="row", height_ratios=[1.4, 1, 1])
-        for column, e in zip(axes.T, result.errors):
-            _against_eps(column[0], e)
-            for ax, values in zip(column[1:], reversed(e.best)):
-                _against_n(ax, e, values)
-        for ax, label in zip(axes[:, 0], ("relative squared error", "least error", "best $\\varepsilon$")):
-            ax.set_ylabel(label)
-        for style, text in {"-": "total", "--": "bias$^2$", ":": "variance"}.items():
-            axes[0, 0].plot([], [], style, color="0.2", label=text)
-        axes[0, 0].legend(loc="upper right", fontsize=7)
-        axes[1, -1].legend(loc="lower left", fontsize=7)
-    return page
+    from attnflow.studies.score_drawing import drawing
 
-
-def _against_eps(ax: Any, e: Errors) -> None:
-    for i, colour in enumerate(af.plot.COLOURS[: len(METHODS)]):
-        ax.loglog(e.eps, e.total[i, -1], color=colour)
-        ax.loglog(e.eps, e.variance[i, -1], ":", color=colour, linewidth=1)
-        if np.isfinite(e.limit[i]).any():
-            ax.loglog(e.limit_eps, e.limit[i], "--", color=colour, linewidth=1)
-        else:
-            # A sampled bias, where it stands out of its own noise and is not that of a kernel without tokens.
-            clear = (e.bias2[i, -1] > 0.1 * e.variance[i, -1]) & (e.variance[i, -1] < 0.25)
-            ax.loglog(e.eps, np.where(clear, e.bias2[i, -1], np.nan), "--", color=colour, linewidth=1)
-    ax.set(xlabel=r"$\varepsilon$", xlim=(e.eps[-1], e.eps[0]), ylim=(1e-4, 50), title=f"$R^{e.dim}$, $n = {e.n[-1]}$")
-
-
-def _against_n(ax: Any, e: Errors, values: Float[np.ndarray, "3 n"]) -> None:
-    for i, (name, colour) in enumerate(zip(METHODS, af.plot.COLOURS)):
-        ax.loglog(e.n, values[i], "o-", color=colour, markersize=4, label=name)
-    ax.set_xticks(e.n, [str(n) for n in e.n])
-    ax.set_xticks([], minor=True)
-    ax.set(xlabel="$n$")
+    return drawing(result, METHODS)
