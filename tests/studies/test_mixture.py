@@ -10,7 +10,7 @@ from scipy import stats
 import attnflow as af
 from attnflow.studies import mixture
 
-SPEC = mixture.Spec(eps=0.05, t1=0.5, n=200, nodes=200, seed=1)
+SPEC = mixture.FAST
 
 
 @pytest.fixture(scope="module")
