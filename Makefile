@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test small-studies lint format bench studies clean
+.PHONY: demo test small-studies lint format bench studies docs clean
 
 demo: .venv/core
 	$(BIN)/attnflow demo --out demo
@@ -30,8 +30,12 @@ bench: .venv/dev
 studies: .venv/dev
 	$(BIN)/python -m pytest -n 2 -m slow
 
+docs: .venv/docs
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo docs/_build docs/api
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnflow needs Python 3.11 or later, got " + sys.version.split()[0])'
@@ -44,4 +48,8 @@ clean:
 
 .venv/dev: .venv/core
 	$(PIP) --editable ".[dev]"
+	touch $@
+
+.venv/docs: .venv/core
+	$(PIP) --editable ".[docs]"
 	touch $@

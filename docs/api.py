@@ -1,0 +1,131 @@
+"""The pages of the API reference, written from the public names, their signatures and docstrings before each build."""
+
+import functools
+import importlib
+import inspect
+import pathlib
+import shutil
+from typing import Any
+
+import attnflow as af
+
+TITLES = {
+    "spaces": "Spaces",
+    "measures": "Measures",
+    "attention": "Laws",
+    "sums": "Sums, logits and masks",
+    "flow": "Time",
+    "transport": "Transport",
+    "observe": "Observables",
+    "theory": "Theory",
+    "plot": "Figures",
+    "studies": "Studies",
+}
+MODULES = {"samplers": "measures", "matrices": "measures", "theory": "theory", "plot": "plot"}
+# What public functions return, and what a study is made of: not in `af`, but met by users.
+MORE = {
+    "transport": ("attnflow.transport.coupling.TokenBridge", "attnflow.transport.coupling.GaussianBridge"),
+    "studies": (
+        *("attnflow.studies.Claim", "attnflow.studies.Check", "attnflow.studies.BadInput", "attnflow.studies.studies"),
+        *("attnflow.studies.figures", "attnflow.studies.parts.parts", "attnflow.studies.parts.kept"),
+    ),
+}
+
+
+def write(folder: pathlib.Path) -> None:
+    """All pages, in a folder that is replaced."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for room, title in TITLES.items():
+        items = entries(room)
+        intro = inspect.getdoc(importlib.import_module(f"attnflow.{room}")) or ""
+        text = [f"# {title}", intro, *(described(name, it, 4) for name, it in items.items())]
+        (folder / f"{room}.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
+    index = ["# API reference", "`import attnflow as af`. One page a room of the house; names are loaded when they are first used."]
+    index += ["```{toctree}", *TITLES, "```"]
+    (folder / "index.md").write_text("\n\n".join(index[:2]) + "\n\n" + "\n".join(index[2:]) + "\n", encoding="utf-8")
+
+
+def entries(room: str) -> dict[str, Any]:
+    """What a page describes, by the name under which users have it."""
+    found = {}
+    for name in sorted(name for name, home in af._HOME.items() if home.split(".")[0] == room):
+        found[f"af.{name}"] = getattr(af, name)
+    for module in (module for module, home in MODULES.items() if home == room):
+        made = getattr(af, module)
+        for name, it in vars(made).items():
+            public = not name.startswith("_") and (inspect.isfunction(it) or inspect.isclass(it))
+            if public and it.__module__.startswith(f"attnflow.{af._MODULES[module]}") and f"af.{name}" not in found:
+                found[f"af.{module}.{name}"] = it
+    for path in MORE.get(room, ()):
+        module, name = path.rsplit(".", 1)
+        found[path] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def described(name: str, it: Any, colons: int) -> str:
+    """One entry as a directive of Sphinx, with the members of a class inside."""
+    kind = "class" if inspect.isclass(it) else "function"
+    body = [inspect.getdoc(it) or ""]
+    if inspect.isclass(it):
+        body += [member(name, key, it) for key in vars(it) if not key.startswith("_") and _told(it, key)]
+    return directive(f"py:{kind}", f"{name}{signature(it)}", "\n\n".join(body), colons)
+
+
+def member(owner: str, key: str, cls: type) -> str:
+    kept = inspect.getattr_static(cls, key)
+    plain = isinstance(kept, property | functools.cached_property)
+    told = inspect.getdoc(kept if plain else getattr(cls, key)) or ""
+    if plain:
+        return directive("py:property", f"{owner}.{key}", told or _inherited(cls, key), 3)
+    options = ":classmethod:\n" if isinstance(kept, classmethod) else ":staticmethod:\n" if isinstance(kept, staticmethod) else ""
+    # Through the class, `self` is the first argument unless the method is bound to the class.
+    bound = isinstance(kept, classmethod | staticmethod)
+    return directive("py:method", f"{owner}.{key}{signature(getattr(cls, key), skip=0 if bound else 1)}", told, 3, options)
+
+
+def directive(kind: str, head: str, body: str, colons: int, options: str = "") -> str:
+    return f"{':' * colons}{{{kind}}} {head}\n{options}\n{body}\n{':' * colons}"
+
+
+def signature(it: Any, skip: int = 0) -> str:
+    """Names and defaults; docstrings say what is meant."""
+    try:
+        parameters = list(inspect.signature(it).parameters.values())[skip:]
+    except (TypeError, ValueError):
+        return "()"
+    bare = [p.replace(annotation=inspect.Parameter.empty, default=_Shown.of(p.default)) for p in parameters]
+    return str(inspect.Signature(bare))
+
+
+class _Shown:
+    """A default as it would be typed."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @classmethod
+    def of(cls, value: Any) -> Any:
+        if value is inspect.Parameter.empty or isinstance(value, str | int | float | tuple | list | dict | None):
+            return value
+        return cls(getattr(value, "__name__", "..."))
+
+
+def _told(cls: type, key: str) -> bool:
+    """Whether a member has something to say."""
+    kept = inspect.getattr_static(cls, key)
+    if isinstance(kept, property | functools.cached_property):
+        return bool(inspect.getdoc(kept) or _inherited(cls, key))
+    return callable(getattr(cls, key, None)) and not inspect.isclass(kept) and bool(inspect.getdoc(getattr(cls, key)))
+
+
+def _inherited(cls: type, key: str) -> str:
+    """The docstring of a property as a class above has it."""
+    return next((inspect.getdoc(vars(base)[key]) or "" for base in cls.__mro__[1:] if key in vars(base)), "")
+
+
+if __name__ == "__main__":
+    write(pathlib.Path(__file__).parent / "api")

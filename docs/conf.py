@@ -1,0 +1,65 @@
+"""The site: Markdown by MyST, the look of Furo, nothing asked for outside."""
+
+import pathlib
+import re
+import sys
+
+from docutils import nodes
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import api  # noqa: E402
+
+import attnflow as af  # noqa: E402
+
+project = "attnflow"
+author = "The attnflow developers"
+copyright = author
+version = release = af.__version__
+
+extensions = ["myst_parser"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build", "images"]
+# Formulas are code spans, blocks without a language are text.
+highlight_language = "none"
+pygments_style, pygments_dark_style = "default", "monokai"
+
+html_theme = "furo"
+html_title = "attnflow"
+html_copy_source = html_show_sourcelink = False
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+
+OUTSIDE = re.compile(r"""<(?:script|img|link|iframe|video|source)\b[^>]*?\b(?:src|href)\s*=\s*["'](?:https?:)?//[^"']*""", re.IGNORECASE)
+NAME = re.compile(r"(af\.)?((?:theory\.|samplers\.|matrices\.|plot\.)?[A-Za-z_]\w*)(\(.*\))?")
+
+
+def link_names(app, doctree, page):
+    """A code span that is a public name leads to its entry: `af.name`, `name(...)`, or `Name` in capitals."""
+    objects = app.env.get_domain("py").objects
+    for span in list(doctree.findall(nodes.literal)):
+        found = NAME.fullmatch(span.astext())
+        if not found or isinstance(span.parent, nodes.reference):
+            continue
+        prefix, name, call = found.groups()
+        entry = objects.get(f"af.{name}")
+        if entry is None or not (prefix or call or name[0].isupper()) or entry.docname == page:
+            continue
+        target = app.builder.get_relative_uri(page, entry.docname) + f"#{entry.node_id}"
+        span.replace_self(nodes.reference("", "", span.deepcopy(), refuri=target, internal=True))
+
+
+def check_pages(app, error):
+    """A page that asks for something outside is an error."""
+    for page in [] if error else pathlib.Path(app.outdir).rglob("*.html"):
+        if found := OUTSIDE.search(page.read_text(encoding="utf-8")):
+            raise RuntimeError(f"{page.name} asks for something outside: {found.group()}")
+
+
+def setup(app):
+    app.connect("builder-inited", lambda app: api.write(HERE / "api"))
+    app.connect("doctree-resolved", link_names)
+    app.connect("build-finished", check_pages)
