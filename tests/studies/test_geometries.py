@@ -9,15 +9,13 @@ from attnflow._dominant import dominant
 from attnflow.studies import geometries
 from attnflow.studies.geometry_drawing import edges
 
-SPEC = geometries.Spec(starts=2, tokens=12)
+SPEC = dataclasses.replace(geometries.FAST, starts=2)
 
 
 @pytest.fixture(scope="module")
 def result() -> geometries.Result:
     # Sinkhorn attention takes long to compile; its part is made up here, and run at full size.
-    found = [geometries._geometry(name, value, SPEC) for dim in (2, 3) for name, value in geometries.values(dim).items()]
-    largest = max(swollen for g, swollen in found if g.name == "V = I")
-    return geometries.Result(SPEC, [g for g, _ in found], largest, *geometries._raw(SPEC), geometries._line(SPEC), np.array([1.0, 0.9]))
+    return dataclasses.replace(geometries.run(SPEC), frozen=np.array([1.0, 0.9]))
 
 
 def failed(result):
@@ -96,7 +94,7 @@ def test_the_figures(result, tmp_path):
     [
         ({"starts": 0}, "starts must be at least 1 and tokens at least 3, got 0 and 20"),
         ({"t1": float("inf")}, "t1 must be finite and at least 1, got inf"),
-        ({"dims": (2, 4)}, r"dims must be of 2 and 3, got \[2, 4\]"),
+        ({"dims": (2, 4)}, r"dims must be of 2 and 3, and frozen at least 0, got \[2, 4\] and 10"),
     ],
 )
 def test_a_bad_spec_is_refused(bad, message):

@@ -31,17 +31,27 @@ import numpy as np
 from jaxtyping import Float, Int
 
 import attnflow as af
-from attnflow.studies.check import Check
+from attnflow.studies.check import Check, Claim
 from attnflow.studies.fit import PowerLaw, power_law
+from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
 _FRAMES, _LINE_FRAMES = 151, 31
-_FROZEN_STARTS, _FROZEN_TIME = 10, 5.0
+_FROZEN_TIME = 5.0
 # Eigenvectors that are not orthogonal, as columns: with orthogonal ones the left and the right eigenvectors would be the same.
 _PLANE = np.array([[1.0, 0.6], [0.5, -1.0]])
 _SOLID = np.array([[1.0, 0.0, 0.4], [0.0, 1.0, 0.4], [0.3, 0.0, 1.0]])
+
+_PAPER = "arXiv:2305.05465"
+CLAIMS = {
+    "polytope": Claim("V = I: z tends to the boundary of a convex polytope, in a hull that only shrinks.", _PAPER, "proved"),
+    "hyperplanes": Claim("V with a simple largest eigenvalue: z along it takes at most three values in the limit.", _PAPER, "proved"),
+    "polytope x subspace": Claim("V = I on a subspace, smaller on a complement: z tends to polytope x subspace.", _PAPER, "proved"),
+    "divergence": Claim("V = -I: z diverges, like e^t t^(-1/2), while x tends to 0 like t^(-1/2).", _PAPER, "proved"),
+    "boolean": Claim("d = 1, V > 0: all rows of the matrix but at most one tend to pick the first or the last token.", _PAPER, "proved"),
+}
 
 
 def values(dim: int) -> dict[str, np.ndarray]:
@@ -72,6 +82,8 @@ class Spec:
     """the final time of x itself for V = -I"""
     dims: tuple[int, ...] = (2, 3)
     """the dimensions, of 2 and 3"""
+    frozen: int = 10
+    """how many starts, at most, are also moved by Sinkhorn attention"""
     seed: int = 0
     """of the starts"""
 
@@ -81,8 +93,8 @@ class Spec:
         for name, least in (("t1", 1), ("t_raw", 100)):
             if not least <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be finite and at least {least}, got {getattr(self, name)}")
-        if not self.dims or not set(self.dims) <= {2, 3}:
-            raise ValueError(f"dims must be of 2 and 3, got {list(self.dims)}")
+        if self.frozen < 0 or not self.dims or not set(self.dims) <= {2, 3}:
+            raise ValueError(f"dims must be of 2 and 3, and frozen at least 0, got {list(self.dims)} and {self.frozen}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +165,9 @@ class Result:
         return power_law(self.raw_ts[late], self.raw[late])
 
 
+FAST = Spec(starts=1, tokens=12, frozen=0)
+
+
 def law(value: np.ndarray) -> af.Attention:
     return af.Attention(af.dot_product(np.eye(len(value)), np.eye(len(value))), value)
 
@@ -165,25 +180,12 @@ def starts(spec: Spec, dim: int) -> Iterator[af.Particles]:
 
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Every V from every start, then the raw tokens for V = -I, then the line. One program is compiled for each dimension."""
-    from rich.progress import Progress
-
     spec = Spec() if spec is None else spec
-    jobs = [(dim, name, value) for dim in spec.dims for name, value in values(dim).items()]
-    geometries, largest = [], 0.0
-    with Progress(disable=not progress) as bar:
-        task = bar.add_task("limit geometries", total=len(jobs) + 3)
-        for _, name, value in jobs:
-            found, swollen = _geometry(name, value, spec)
-            geometries.append(found)
-            largest = max(largest, swollen) if name == "V = I" else largest
-            bar.advance(task)
-        raw_ts, raw = _raw(spec)
-        bar.advance(task)
-        line = _line(spec)
-        bar.advance(task)
-        frozen = _frozen(spec)
-        bar.advance(task)
-    return Result(spec, geometries, largest, raw_ts, raw, line, frozen)
+    jobs = [(name, value) for dim in spec.dims for name, value in values(dim).items()]
+    geometries, swollen = zip(*parts(lambda job: _geometry(*job, spec), jobs, "limit geometries", progress))
+    largest = max(most for (name, _), most in zip(jobs, swollen) if name == "V = I")
+    others: list[Any] = parts(lambda compute: compute(spec), (_raw, _line, _frozen), "other laws", progress)
+    return Result(spec, list(geometries), largest, *others[0], *others[1:])
 
 
 def _geometry(name: str, value: np.ndarray, spec: Spec) -> tuple[Geometry, float]:
@@ -233,7 +235,7 @@ def _frozen(spec: Spec) -> Float[np.ndarray, " s"]:
     """For some of the starts in the plane: how many tokens stay apart, under Sinkhorn attention with V = I."""
     field = af.rescaled(af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.eye(2), af.Sinkhorn(tolerance=1e-6, max_iterations=5000)))
     found = []
-    for mu in itertools.islice(starts(spec, 2), _FROZEN_STARTS):
+    for mu in itertools.islice(starts(spec, 2), spec.frozen):
         x = np.asarray(af.solve(field, mu, _FROZEN_TIME, save_at=1, rtol=1e-5).final.points)
         together = np.linalg.norm(x[:, None] - x[None], axis=2) < 0.05
         found.append(len(np.unique(together.argmax(axis=1))) / len(x))
@@ -245,22 +247,22 @@ def checks(result: Result) -> list[Check]:
     found = []
     for g in result.geometries:
         where = f"d = {g.dim}, {g.name}"
-        found.append(Check(f"{where}: share of starts that tend to {g.predicted.shape}", g.rate, 1.0, 0.02))
-        found.append(Check(f"{where}: verdicts for another shape", float(g.wrong), 0.0, 0.0))
+        found.append(Check(f"{where}: share of starts that tend to {g.predicted.shape}", g.rate, 1.0, 0.02, g.predicted.shape))
+        found.append(Check(f"{where}: verdicts for another shape", float(g.wrong), 0.0, 0.0, g.predicted.shape))
         if g.name == "V = -I":
             # |z| = e^t |x| and |x| ~ t^(-1/2), over the last tenth of the run.
             window = 0.1 * result.spec.t1
             expected = 1 - 0.5 * math.log(1 / 0.9) / window
             growth = float(np.median([math.nan if v.growth is None else v.growth for v in g.verdicts]))
-            found.append(Check(f"{where}: d log|z| / dt at the end", growth, expected, 0.01))
+            found.append(Check(f"{where}: d log|z| / dt at the end", growth, expected, 0.01, "divergence"))
     line = result.line
     return [
         *found,
-        Check("V = I: largest growth of the hull of z", max(result.swelling, 0.0), 0.0, 1e-6),
-        Check("V = -I: power of t in |x|", result.decay.slope, -0.5, 0.02),
-        Check("Sinkhorn, V = I: places over tokens, on average", float(result.frozen.mean()), 1.0, 0.15),
-        Check("line: starts with more than one row that is not Boolean", float((line.open_rows() > 1).sum()), 0.0, 0.0),
-        Check("line: starts with more than one row that picks neither end", float((line.others > 1).sum()), 0.0, 0.0),
+        Check("V = I: largest growth of the hull of z", max(result.swelling, 0.0), 0.0, 1e-6, "polytope"),
+        Check("V = -I: power of t in |x|", result.decay.slope, -0.5, 0.02, "divergence"),
+        *(Check("Sinkhorn, V = I: places over tokens, on average", float(x.mean()), 1.0, 0.15) for x in [result.frozen] if len(x)),
+        Check("line: starts with more than one row that is not Boolean", float((line.open_rows() > 1).sum()), 0.0, 0.0, "boolean"),
+        Check("line: starts with more than one row that picks neither end", float((line.others > 1).sum()), 0.0, 0.0, "boolean"),
         # A row that is not Boolean can add one to the rank.
         Check("line: numerical rank less the number of leaders, largest", float(np.abs(line.ranks - line.leaders).max()), 0.0, 1.0),
     ]
