@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 .PHONY: demo test small-studies lint format bench studies docs clean
 
 demo: .venv/core
-	$(BIN)/attnflow demo --out demo
+	$(BIN)/attnflow demo --out demo --overwrite
 
 test: .venv/dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "not slow and not study and not long"
@@ -28,6 +28,7 @@ bench: .venv/dev
 	$(BIN)/python -m benchmarks
 
 studies: .venv/dev
+	$(BIN)/attnflow claims --run --out results/studies --resume
 	$(BIN)/python -m pytest -n 2 -m slow
 
 docs: .venv/docs
