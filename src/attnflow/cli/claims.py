@@ -23,6 +23,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
 def claims_(argv: list[str]) -> int:
     """Print the ledger; exit 1 if a claim fails."""
     from attnflow import ledger
+    from attnflow.report import identity
     from attnflow.studies import studies
 
     chosen = parse("attnflow claims", _TEXT, argv, _OPTIONS)
@@ -40,6 +41,8 @@ def claims_(argv: list[str]) -> int:
     names = chosen.study or tuple(found)
     if not chosen.run:
         return _show([entry for entry in ledger.recorded() if entry.id.split("/")[0] in names], [], chosen.json)
+    for name in names if chosen.out else ():
+        _folder(chosen.out, name, chosen.resume).check(identity(name, _spec(found[name], chosen.fast)))
     work = functools.partial(_measure, fast=chosen.fast, out=chosen.out, resume=chosen.resume)
     results = ledger.measure_all(names, work, progress=not chosen.json)
     entries = [entry for _, own, _ in results for entry in own]
@@ -52,20 +55,29 @@ def claims_(argv: list[str]) -> int:
 def _measure(name: str, fast: bool, out: pathlib.Path | None, resume: bool) -> Any:
     """One study, in a process of its own: alone, or with its folder."""
     from attnflow import ledger
-    from attnflow.report import Folder, carry_out
+    from attnflow.report import carry_out
     from attnflow.studies import studies
 
     configure()
     if out is None:
         return ledger.measure(name, fast)
     study = studies()[name]
-    folder = Folder(out / name, resume=resume and (out / name).exists())
     typed = f"attnflow run {name}{' --fast' if fast else ''} --out {out / name}"
     try:
-        outcome = carry_out(name, study, study.FAST if fast else study.Spec(), folder, typed, progress=False)
+        outcome = carry_out(name, study, _spec(study, fast), _folder(out, name, resume), typed, progress=False)
     except BadInput as error:
         return name, [entry for entry in ledger.claims() if entry.id.split("/")[0] == name], str(error)
     return name, [ledger.Entry(**claim) for claim in outcome.record["claims"]], ""
+
+
+def _spec(study: Any, fast: bool) -> Any:
+    return study.FAST if fast else study.Spec()
+
+
+def _folder(out: pathlib.Path, name: str, resume: bool) -> Any:
+    from attnflow.report import Folder
+
+    return Folder(out / name, resume)
 
 
 def _show(entries: Any, missed: list[tuple[str, str]], as_json: bool) -> int:

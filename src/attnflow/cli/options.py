@@ -21,9 +21,9 @@ RUN: dict[str, tuple[Any, Any, str]] = {
 OUT = "the folder to write to; it is made if need be"
 
 
-def parse(prog: str, text: str, argv: Sequence[str], options: dict[str, tuple[Any, Any, str]], base: Any = None) -> Any | None:
-    """The values of the options, and of the fields of `base` if it is given, as attributes; `None` if help was asked for, which is printed.
-    An option with the name in capitals is an argument without a name. `...` marks what has no default."""
+def parse(prog: str, text: str, argv: Sequence[str], options: dict[str, tuple[Any, Any, str]], spec: Any = None) -> Any | None:
+    """The values of the options, and of the fields of `spec` if it is given, as attributes; `None` if help was asked for, which is printed.
+    An option with the name in capitals is an argument without a name. `...` marks what has no default. The rest is as in `spec`."""
     import tyro
 
     fields: list[Any] = []
@@ -35,12 +35,16 @@ def parse(prog: str, text: str, argv: Sequence[str], options: dict[str, tuple[An
         fields.append((name.lower(), annotated, dataclasses.field(default=value)) if value is not ... else (name.lower(), annotated))
     # The spec checks its values after the parser has done with them, so that its message is the user's.
     quiet: dict[str, Any] = {"__post_init__": lambda self: None, "__doc__": text}
-    bases = () if base is None else (base,)
+    bases = () if spec is None else (type(spec),)
     form = dataclasses.make_dataclass("Options", fields, bases=bases, frozen=True, namespace=quiet, kw_only=True)
+    default = {}
+    if spec is not None:
+        values = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+        default["default"] = form(**values, **{name.lower(): value for name, (_, value, _) in options.items()})
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(form, prog=prog, args=list(argv))
+            return tyro.cli(form, prog=prog, args=list(argv), **default)
     except SystemExit as stop:
         if not stop.code:
             return None
@@ -60,11 +64,17 @@ def no_more(command: str, argv: Sequence[str]) -> None:
         raise BadInput(f"{command} takes no options, got {argv[0]!r}")
 
 
+def double_precision() -> None:
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+
+
 def configure() -> None:
     """Double precision, and compiled programs kept from run to run where the user's cache can be written."""
     import jax
 
-    jax.config.update("jax_enable_x64", True)
+    double_precision()
     if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     with contextlib.suppress(OSError, RuntimeError):

@@ -3,7 +3,7 @@
 import pathlib
 import shlex
 
-from attnflow.cli.options import OUT, RUN, configure, no_more, parse
+from attnflow.cli.options import OUT, RUN, double_precision, no_more, parse
 from attnflow.cli.study import perform
 
 _TEXT = """Simulate the law and the measure that a file describes; attnflow spec prints one with every key explained."""
@@ -35,7 +35,7 @@ def simulate_(argv: list[str]) -> int:
         return 0
     said = read(chosen.spec, chosen.seed)
     out = pathlib.Path("results", chosen.spec.stem) if chosen.out is None else chosen.out
-    configure()
+    double_precision()
     simulation = Simulation(said, chosen.spec.absolute().parent, f"The simulation {chosen.spec.name}", out / "path")
     simulation.check()
     if chosen.check:

@@ -1,6 +1,8 @@
 """`attnflow list`, `attnflow run STUDY`, `attnflow demo`."""
 
+import contextlib
 import dataclasses
+import io
 import json
 import pathlib
 import shlex
@@ -64,36 +66,36 @@ def _study(command: str, name: str, study: Any, argv: list[str], out: pathlib.Pa
         "out": (pathlib.Path, out, OUT),
         "fast": (bool, False, "a small size, for which seconds suffice; other options then change it"),
     } | RUN
-    first = parse(f"attnflow {command}", study.__doc__, argv, extra, study.Spec)
-    if first is None:
+    chosen = parse(f"attnflow {command}", study.__doc__, argv, extra, study.Spec())
+    if chosen is not None and chosen.fast:
+        chosen = parse(f"attnflow {command}", study.__doc__, argv, extra, study.FAST)
+    if chosen is None:
         return 0
-    # With --fast, what is not given is as in the fast spec.
-    base = study.FAST if first.fast else study.Spec()
-    given = {field.name: getattr(first, field.name) for field in dataclasses.fields(study.Spec)}
-    plain = study.Spec()
-    values = {key: getattr(base, key) if value == getattr(plain, key) else value for key, value in given.items()}
     try:
-        spec = study.Spec(**values)
+        spec = study.Spec(**{field.name: getattr(chosen, field.name) for field in dataclasses.fields(study.Spec)})
     except ValueError as error:
         raise BadInput(error) from error
-    folder = Folder(first.out, first.resume, first.overwrite)
+    folder = Folder(chosen.out, chosen.resume, chosen.overwrite)
     typed = " ".join(["attnflow", command, *(shlex.quote(word) for word in argv if word not in ("--resume", "--overwrite", "--json"))])
-    return perform(name, study, spec, folder, typed, first.movie, first.json)
+    return perform(name, study, spec, folder, typed, chosen.movie, chosen.json)
 
 
 def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: bool, as_json: bool) -> int:
     """Run it and say what came of it."""
     from rich.console import Console
 
-    from attnflow.report import carry_out
+    from attnflow.report import carry_out, identity
 
+    folder.check(identity(name, spec))
     configure()
     console = Console(highlight=False, quiet=as_json)
     console.print(title(study), soft_wrap=True, markup=False)
     parameters = ", ".join(f"{field.name} = {getattr(spec, field.name)}" for field in dataclasses.fields(spec))
     console.print(parameters, style="dim", soft_wrap=True, markup=False)
     try:
-        outcome = carry_out(name, study, spec, folder, command, movie, progress=not as_json)
+        # With --json nothing else may be printed, not even the progress of a movie.
+        with contextlib.redirect_stdout(io.StringIO()) if as_json else contextlib.nullcontext():
+            outcome = carry_out(name, study, spec, folder, command, movie, progress=not as_json)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"; what is done is in {str(folder.path)!r}, --resume goes on with it") from None
     failed = sum(not check.ok for check in outcome.checks)

@@ -55,7 +55,7 @@ def completion_(argv: list[str]) -> int:
 
     if len(argv) != 1 or argv[0] not in ("bash", "zsh", "fish"):
         raise BadInput(f"completion is for bash, zsh or fish, got {' '.join(argv) or 'none'}")
-    run = " ".join(f"--{name}" for name in RUN)
+    run = " ".join(f"--no-{name}" if default else f"--{name}" for name, (_, default, _) in RUN.items())
     options = {
         name: " ".join([*(f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(s.Spec)), "--out --fast", run])
         for name, s in studies().items()

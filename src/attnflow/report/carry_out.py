@@ -50,7 +50,7 @@ def carry_out(
 
     **Arguments:** `command` is what a user types to repeat it.
     """
-    what = {"study": name, "parameters": parameters(spec), "versions": versions()}
+    what = identity(name, spec)
     folder.check(what)
     if folder.resume and (folder.path / "report.html").is_file():
         return _finished(folder.path)
@@ -75,6 +75,11 @@ def carry_out(
         written = _write(out, study, result, record, movie, formats)
         shutil.rmtree(out / "parts")
     return Outcome(checks, record, written)
+
+
+def identity(name: str, spec: Any) -> dict[str, Any]:
+    """What makes two runs the same."""
+    return {"study": name, "parameters": parameters(spec), "versions": versions()}
 
 
 def parameters(spec: Any) -> dict[str, Any]:

@@ -11,43 +11,44 @@ from attnflow.flow.path import Path
 
 def data_tree(result: Any, attributes: dict[str, Any] | None = None) -> Any:
     """All arrays and numbers of a dataclass; dictionaries, lists, paths and dataclasses in it are groups. Axes have the names that the
-    annotations of jaxtyping give them. What is neither number nor text is left out."""
+    annotations of jaxtyping give them. Text is an attribute; what is neither number nor text is left out."""
     import xarray
 
     nodes: dict[str, Any] = {}
-    _node(result, "/", nodes)
+    _node(result, "/", nodes, {})
     nodes.setdefault("/", xarray.Dataset())
     nodes["/"] = nodes["/"].assign_attrs(attributes or {})
     return xarray.DataTree.from_dict(nodes)
 
 
-def _node(value: Any, at: str, nodes: dict[str, Any]) -> None:
-    """Put what can be a variable into the group at a path, and everything else into groups below."""
+def _node(value: Any, at: str, nodes: dict[str, Any], above: dict[str, int]) -> None:
+    """Put what can be a variable into the group at a path, and the rest into groups below. A group shares the axes of those above it,
+    so an axis of another length needs another name."""
     import xarray
 
-    group, variables, attributes, sizes = xarray.Dataset(), {}, {}, {}
     if isinstance(value, xarray.Dataset):
         # Attributes may hold anything; a file takes numbers and text.
-        nodes[at] = value.assign_attrs({key: item for key, item in value.attrs.items() if isinstance(item, str | int | float)})
+        kept = {key: item for key, item in value.attrs.items() if isinstance(item, str | int | float)}
+        taken = {str(name): _free(str(name), size, above) for name, size in value.sizes.items()}
+        nodes[at] = value.rename({old: new for old, new in taken.items() if old != new}).assign_attrs(kept)
         return
-    for name, (item, axes) in _items(value).items():
-        if isinstance(item, str | bool) or item is None:
+    items = _items(value)
+    variables, attributes, below, sizes = {}, {}, {}, dict(above)
+    for name, (item, axes) in items.items():
+        array = _numbers(item)
+        if array is not None:
+            names = _axes(name, array, axes if not items.keys() & axes.split() else "", sizes)
+            sizes |= dict(zip(names, array.shape))
+            variables[name] = (names, array)
+        elif isinstance(item, str | bool | int) or item is None:
             attributes[name] = str(item)
-            continue
-        if isinstance(item, int | float | np.generic) or hasattr(item, "dtype") or _is_row(item):
-            array = np.asarray(item)
-            if array.dtype.kind in "biufc":
-                names = _axes(name, array, axes, sizes)
-                sizes |= dict(zip(names, array.shape))
-                variables[name] = (names, array)
-                continue
-        if isinstance(item, Path):
-            item = item.to_xarray()
+        else:
+            below[name] = item.to_xarray() if isinstance(item, Path) else item.tolist() if isinstance(item, np.ndarray) else item
+    if variables or attributes or at == "/":
+        nodes[at] = xarray.Dataset(variables, attrs=attributes)
+    for name, item in below.items():
         if isinstance(item, dict | list | tuple | xarray.Dataset) or dataclasses.is_dataclass(item):
-            _node(item, f"{at.rstrip('/')}/{name}", nodes)
-    group = group.assign(variables).assign_attrs(attributes)
-    if group.data_vars or group.attrs or at == "/":
-        nodes[at] = group
+            _node(item, f"{at.rstrip('/')}/{name}", nodes, sizes)
 
 
 def _items(value: Any) -> dict[str, tuple[Any, str]]:
@@ -60,18 +61,35 @@ def _items(value: Any) -> dict[str, tuple[Any, str]]:
         return found
     if hasattr(value, "_asdict"):
         return {name: (item, "") for name, item in value._asdict().items()}
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    return {re.sub(r"[/\s]+", "-", str(key)): (item, "") for key, item in pairs}
+    found = {}
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        name = re.sub(r"[/\s]+", "-", str(key)) or "-"
+        while name in found:
+            name += "-"
+        found[name] = (item, "")
+    return found
 
 
-def _is_row(item: Any) -> bool:
-    return isinstance(item, list | tuple) and bool(item) and all(isinstance(x, int | float) for x in item)
+def _numbers(item: Any) -> np.ndarray | None:
+    """An array of numbers, if it can be one."""
+    row = isinstance(item, list | tuple) and not hasattr(item, "_asdict") and all(isinstance(x, int | float) for x in item)
+    if isinstance(item, bool) or not (isinstance(item, int | float | np.generic) or hasattr(item, "dtype") or row):
+        return None
+    array = np.asarray(item)
+    return array if array.dtype.kind in "biufc" else None
 
 
 def _axes(name: str, array: np.ndarray, annotated: str, sizes: dict[str, int]) -> tuple[str, ...]:
     """The annotated names where they are plain words that fit, else names of the variable's own."""
     words = annotated.split()
     fits = len(words) == array.ndim == len(set(words)) and all(word.isidentifier() for word in words)
-    if fits and all(sizes.get(word, n) == n for word, n in zip(words, array.shape)) and name not in words:
+    if fits and all(sizes.get(word, n) == n for word, n in zip(words, array.shape)):
         return tuple(words)
-    return tuple(f"{name}_{i}" for i in range(array.ndim))
+    return tuple(_free(f"{name}_{i}", n, sizes) for i, n in enumerate(array.shape))
+
+
+def _free(name: str, size: int, sizes: dict[str, int]) -> str:
+    """A name for an axis that is not that of one of another length."""
+    while sizes.get(name, size) != size:
+        name += "_"
+    return name

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,8 @@ from attnflow.report.plain import plain, write_json
 from attnflow.studies import BadInput
 
 _MARK = "run.json"
+# The lock, and what a kill leaves of a file that was being written.
+_OWN = re.compile(r"\.lock|\.[0-9a-f]{32}|\.\w+\.part\.mp4")
 
 
 class Folder:
@@ -36,7 +39,7 @@ class Folder:
             raise BadInput(f"out must be a folder, got {shown}: {str(place)!r} is a file")
         if not os.access(place, os.W_OK):
             raise BadInput(f"out must be a folder to write to, got {shown}: {str(place)!r} is read-only")
-        if not self.path.is_dir() or not any(file.name != ".lock" for file in self.path.iterdir()):
+        if not self.path.is_dir() or all(_OWN.fullmatch(file.name) for file in self.path.iterdir()):
             return
         if not (self.path / _MARK).is_file():
             raise BadInput(f"out must be a new folder or that of a run, got {shown}, which holds other files")
@@ -64,6 +67,9 @@ class Folder:
             fresh = not (self.path / _MARK).exists()
             if self.overwrite:
                 self._clear()
+            for item in self.path.iterdir():
+                if _OWN.fullmatch(item.name) and item.name != ".lock":
+                    item.unlink()
             write_json(self.path / _MARK, what)
             try:
                 yield self.path
