@@ -149,7 +149,7 @@ def _gaussians(item: tuple[float, Spec]) -> tuple[np.ndarray, np.ndarray, np.nda
     law = attention(beta, 0.0)
     point = np.asarray(law.at(af.Gaussian(_M, _S))(jnp.zeros((1, 2))))[0]
     # The trapezoidal rule is exact to round-off for smooth functions that vanish at the ends, once it resolves them.
-    line = np.linspace(-7, 7, 1401)
+    line = np.arange(-7, 7, 0.5 / np.sqrt(2 * beta + 2))
     y = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1)
     weights = np.exp(-beta * objective(y) - 0.5 * np.einsum("...i,ij,...j->...", y - _M, np.linalg.inv(_S), y - _M))
     end = af.solve(af.normalised(law), af.Gaussian(_M, np.eye(2)), spec.t1, save_at=1, rtol=1e-10, atol=1e-14).final
