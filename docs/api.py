@@ -1,5 +1,7 @@
 """The pages of the API reference, written from the public names, their signatures and docstrings before each build."""
 
+import ast
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -8,6 +10,9 @@ import shutil
 from typing import Any
 
 import attnflow as af
+from attnflow.cli.main import HELP
+from attnflow.simulate import EXAMPLE
+from attnflow.studies import studies
 
 TITLES = {
     "spaces": "Spaces",
@@ -41,8 +46,11 @@ def write(folder: pathlib.Path) -> None:
         intro = inspect.getdoc(importlib.import_module(f"attnflow.{room}")) or ""
         text = [f"# {title}", intro, *(described(name, it, 4) for name, it in items.items())]
         (folder / f"{room}.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
+    (folder / "catalogue.md").write_text(catalogue(), encoding="utf-8")
+    (folder / "example.toml").write_text(EXAMPLE, encoding="utf-8")
+    (folder / "help.txt").write_text(HELP + "\n", encoding="utf-8")
     index = ["# API reference", "`import attnflow as af`. One page a room of the house; names are loaded when they are first used."]
-    index += ["```{toctree}", *TITLES, "```"]
+    index += ["```{toctree}", *TITLES, "catalogue", "```"]
     (folder / "index.md").write_text("\n\n".join(index[:2]) + "\n\n" + "\n".join(index[2:]) + "\n", encoding="utf-8")
 
 
@@ -61,6 +69,30 @@ def entries(room: str) -> dict[str, Any]:
         module, name = path.rsplit(".", 1)
         found[path] = getattr(importlib.import_module(module), name)
     return found
+
+
+def catalogue() -> str:
+    """Every study: its docstring, its claims, its parameters."""
+    text = ["# The studies", "`attnflow run STUDY --help` says the same. With `--fast` the parameters are those of the last column."]
+    for name, study in studies().items():
+        title, _, rest = (inspect.getdoc(study) or "").partition("\n")
+        text += [f"## {name}", f"**{title}**", rest.strip()]
+        text += ["\n".join(f"- *{claim.status}*: {claim.statement} ({claim.source})" for claim in getattr(study, "CLAIMS", {}).values())]
+        told, fast = _attribute_docs(study.Spec), getattr(study, "FAST", study.Spec())
+        rows = [
+            f"| `{f.name}` | `{f.default!r}` | `{getattr(fast, f.name)!r}` | {told.get(f.name, '')} |"
+            for f in dataclasses.fields(study.Spec)
+        ]
+        if rows:
+            text += ["\n".join(["| parameter | default | fast | |", "|---|---|---|---|", *rows])]
+    return "\n\n".join(part for part in text if part) + "\n"
+
+
+def _attribute_docs(cls: type) -> dict[str, str]:
+    """The strings below the fields of a dataclass, which only its source has."""
+    body = ast.parse(inspect.getsource(cls)).body[0].body  # type: ignore[attr-defined]
+    pairs = ((field, told) for field, told in zip(body, body[1:]) if isinstance(field, ast.AnnAssign) and isinstance(told, ast.Expr))
+    return {field.target.id: " ".join(told.value.value.split()).replace("|", "\\|") for field, told in pairs}  # type: ignore[union-attr]
 
 
 def described(name: str, it: Any, colons: int) -> str:
