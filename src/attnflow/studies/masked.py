@@ -27,8 +27,9 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check
+from attnflow.studies.check import Check, Claim
 from attnflow.studies.fit import PowerLaw, power_law
+from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
 _A, _V = 1.5, 1.0
 _WIDTH, _REACH = 1.0, 0.8
 _BANDS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
+
+_PAPER = "arXiv:2501.18322"
+CLAIMS = {
+    "limit": Claim("Causal tokens tend to the mean field x' = V E[y | x, tau <= s] on [0, 1] x R^d, like n^(-1/2).", _PAPER, "proved"),
+    "order": Claim("In the mean field of causal attention the order never moves: the marginal in s is kept.", _PAPER, "proved"),
+    "first": Claim("The first causal token sees itself alone, x' = V x, and the law at s = 0 moves as without a mask.", _PAPER, "proved"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +61,8 @@ class Spec:
     """how many tokens are drawn"""
     repeats: int = 32
     """how often each number of tokens is drawn"""
+    refine: bool = True
+    """whether grids of all sizes are compared, or just the finest is made"""
     seed: int = 0
     """of the draws"""
 
@@ -130,32 +140,34 @@ class AsTokens(af.Field):
         return self.law.at(mu.particles(), t, sums)
 
 
+FAST = Spec(t1=0.3, cells=(10, 20, 40, 80), order_cells=(4, 8, 16, 32), tokens=(100, 400, 1600), repeats=8, refine=False)
+
+
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Grids along both axes, then tokens against the finest."""
-    from rich.progress import Progress
+    spec, causal = Spec() if spec is None else spec, law(af.Causal())
+    refinements = _refinements(causal, spec, progress) if spec.refine else []
+    start = grid(spec.order_cells[-1], spec.cells[-1], spec)
+    (end,) = parts(lambda mu: _flow(causal, mu, spec), [start], "finest grid", progress)
+    distances, cloud, alone = _tokens(causal, start, end, spec, progress)
+    drift = float(jnp.abs(end.mass.sum(axis=1) - start.mass.sum(axis=1)).max())
+    return Result(spec, refinements, distances, start, end, cloud, drift, alone, _first_cell(start, end, spec))
 
-    spec = Spec() if spec is None else spec
-    causal, grids = law(af.Causal()), {}
-    jobs = [(spec.order_cells[1], cells, causal) for cells in spec.cells]
-    jobs += [(cells, spec.cells[1], field) for field in (causal, AsTokens(causal)) for cells in spec.order_cells]
-    with Progress(disable=not progress) as bar:
-        task = bar.add_task("masked grids", total=len(jobs) + 2)
-        for orders, cells, field in jobs:
-            whole = isinstance(field, AsTokens)
-            if (orders, cells, whole) not in grids:
-                grids[orders, cells, whole] = np.asarray(_flow(field, grid(orders, cells, spec), spec).density)
-            bar.advance(task)
-        start = grid(spec.order_cells[-1], spec.cells[-1], spec)
-        end = _flow(causal, start, spec)
-        bar.advance(task)
-        refinements = [
-            _refinement("line", spec.cells, [grids[spec.order_cells[1], n, False] for n in spec.cells], axis=1),
-            _refinement("order", spec.order_cells, [grids[n, spec.cells[1], False] for n in spec.order_cells], axis=0),
-            _refinement("order, whole cells", spec.order_cells, [grids[n, spec.cells[1], True] for n in spec.order_cells], axis=0),
-        ]
-        distances, cloud, alone = _tokens(causal, start, end, spec)
-        drift = float(jnp.abs(end.mass.sum(axis=1) - start.mass.sum(axis=1)).max())
-        return Result(spec, refinements, distances, start, end, cloud, drift, alone, _first_cell(start, end, spec))
+
+def _refinements(causal: af.Attention, spec: Spec, progress: bool) -> list[Refinement]:
+    """Along the line, along the order, and that again where a token sees its whole cell."""
+    jobs = {(spec.order_cells[1], cells, False) for cells in spec.cells}
+    jobs = sorted(jobs | {(cells, spec.cells[1], whole) for whole in (False, True) for cells in spec.order_cells})
+
+    def density(orders: int, cells: int, whole: bool) -> np.ndarray:
+        return np.asarray(_flow(AsTokens(causal) if whole else causal, grid(orders, cells, spec), spec).density)
+
+    grids = dict(zip(jobs, parts(lambda job: density(*job), jobs, "masked grids", progress)))
+    return [
+        _refinement("line", spec.cells, [grids[spec.order_cells[1], n, False] for n in spec.cells], axis=1),
+        _refinement("order", spec.order_cells, [grids[n, spec.cells[1], False] for n in spec.order_cells], axis=0),
+        _refinement("order, whole cells", spec.order_cells, [grids[n, spec.cells[1], True] for n in spec.order_cells], axis=0),
+    ]
 
 
 def grid(orders: int, cells: int, spec: Spec) -> af.Grid:
@@ -178,19 +190,22 @@ def _refinement(along: str, cells: tuple[int, ...], densities: list[np.ndarray],
     return Refinement(along, np.array(cells[:-1], dtype=float), np.array(found))
 
 
-def _tokens(causal: af.Attention, start: af.Grid, end: af.Grid, spec: Spec) -> tuple[np.ndarray, af.Particles, float]:
+def _tokens(causal: Any, start: af.Grid, end: af.Grid, spec: Spec, progress: bool = False) -> tuple[np.ndarray, af.Particles, float]:
     """W2 to the grid by number, draw and band; the last cloud; how far the first token of any is from `e^{tV} x`."""
     targets = [given_order(end, *band) for band in _BANDS]
-    distances, alone, cloud = np.zeros((len(spec.tokens), spec.repeats, len(_BANDS))), 0.0, None
-    for i, n in enumerate(spec.tokens):
+
+    def drawn(n: int) -> tuple[np.ndarray, float, Any]:
+        distances, alone, cloud = np.zeros((spec.repeats, len(_BANDS))), 0.0, None
         for r in range(spec.repeats):
             tokens = start.sample(n, key=jax.random.fold_in(jax.random.key(spec.seed), n * spec.repeats + r))
             cloud = _flow(causal, tokens, spec)
-            distances[i, r] = [float(af.wasserstein2(given_order(cloud, *band), target)) for band, target in zip(_BANDS, targets)]
+            distances[r] = [float(af.wasserstein2(given_order(cloud, *band), target)) for band, target in zip(_BANDS, targets)]
             first = int(jnp.argmin(tokens.sequence))
             alone = max(alone, abs(float(cloud.points[first, 0] - math.exp(_V * spec.t1) * tokens.points[first, 0])))
-    assert cloud is not None
-    return distances, cloud, alone
+        return distances, alone, cloud
+
+    distances, alone, clouds = zip(*parts(drawn, spec.tokens, "tokens", progress))
+    return np.stack(distances), clouds[-1], max(alone)
 
 
 def given_order(mu: Any, low: float, high: float) -> Any:
@@ -211,15 +226,13 @@ def _first_cell(start: af.Grid, end: af.Grid, spec: Spec) -> float:
 
 def checks(result: Result) -> list[Check]:
     """The rates, and what is known exactly."""
-    line, order, whole = result.refinements
+    grids = {"order in the cells of the line": 2.0, "order in the cells of order": 2.0, "the same if a token sees its whole cell": 1.0}
     return [
-        Check("tokens: rate in n of W2 given the order", result.rate.slope, -0.5, 0.1),
-        Check("grid: order in the cells of the line", line.fit.slope, 2.0, 0.3),
-        Check("grid: order in the cells of order", order.fit.slope, 2.0, 0.3),
-        Check("grid: the same if a token sees its whole cell", whole.fit.slope, 1.0, 0.3),
-        Check("grid: largest change of the marginal in s", result.drift, 0.0, 1e-14),
-        Check("tokens: the first one moves alone, |x(t) - e^{tV} x(0)|", result.first_token, 0.0, 1e-6),
-        Check("grid: W2 of the first cell of order to its law without a mask", result.first_cell, 0.0, 1e-3),
+        Check("tokens: rate in n of W2 given the order", result.rate.slope, -0.5, 0.1, "limit"),
+        *(Check(f"grid: {name}", r.fit.slope, order, 0.3) for (name, order), r in zip(grids.items(), result.refinements)),
+        Check("grid: largest change of the marginal in s", result.drift, 0.0, 1e-14, "order"),
+        Check("tokens: the first one moves alone, |x(t) - e^{tV} x(0)|", result.first_token, 0.0, 1e-6, "first"),
+        Check("grid: W2 of the first cell of order to its law without a mask", result.first_cell, 0.0, 1e-3, "first"),
     ]
 
 
@@ -259,19 +272,19 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         below = 0.7 * (result.errors.min(axis=1) * n**0.5).min() * n**-0.5
         left.loglog(n, below, ":", color="0.4", linewidth=1)
         left.annotate("$n^{-1/2}$", (n[-2], below[-2]), va="top", ha="right")
-        left.set(xlabel="tokens $n$", ylabel="$W_2$ to the grid, given the order")
+        left.set(xlabel="tokens $n$", ylabel="$W_2$ to the grid, given the order", ylim=(None, 3 * result.errors.max()))
         left.set_xticks(n, [f"{value:g}" for value in n])
         left.set_xticks([], minor=True)
-        left.set_ylim(top=3 * result.errors.max())
         left.legend(title="rate in $n$", title_fontsize=8, loc="upper right")
         for colour, marker, r in zip(af.plot.COLOURS, "os^", result.refinements):
             right.loglog(r.cells, r.differences, marker + "-", color=colour, markersize=4, label=f"{r.along}: {r.fit.slope:.2f}")
-        ticks = sorted({*result.refinements[0].cells, *result.refinements[1].cells})
-        right.set_xticks(ticks, [f"{value:g}" for value in ticks])
-        right.set_xticks([], minor=True)
         right.set(xlabel="cells along the axis", ylabel="$L^1$ difference to twice as many")
-        right.set_ylim(bottom=0.1 * result.refinements[0].differences.min())
-        right.legend(title="order in the cells along", title_fontsize=8, loc="lower left")
+        if result.refinements:
+            ticks = sorted({*result.refinements[0].cells, *result.refinements[1].cells})
+            right.set_xticks(ticks, [f"{value:g}" for value in ticks])
+            right.set_xticks([], minor=True)
+            right.set_ylim(bottom=0.1 * result.refinements[0].differences.min())
+            right.legend(title="order in the cells along", title_fontsize=8, loc="lower left")
     return page
 
 
