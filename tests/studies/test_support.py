@@ -9,7 +9,7 @@ import pytest
 import attnflow as af
 from attnflow.studies import support
 
-SPEC = support.Spec(t1=0.4, cells=(50, 100), shifts=(0.2, 0.1, 0.05), tokens=100)
+SPEC = dataclasses.replace(support.FAST, cells=(50, 100))
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +93,7 @@ def test_the_figure(result, tmp_path):
         ({"cells": (100, 300)}, r"cells must be at least two numbers from 50, each twice the one before, got \[100, 300\]"),
         ({"shifts": (0.1, 0.2)}, "shifts must be at least three different numbers between 0 and 0.5"),
         ({"tokens": 10}, "tokens must be at least 100, got 10"),
+        ({"laws": ("hardmax",)}, r"laws must be some of softmax, .* got \['hardmax'\]"),
     ],
 )
 def test_a_bad_spec_is_refused(bad, message):
