@@ -20,18 +20,27 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import attnflow as af
-from attnflow.studies.check import Check
+from attnflow.studies.check import Check, Claim
 from attnflow.studies.noisy import NOISE, Runs, law, runs
+from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-# The diagrams are drawn at these multiples of the critical beta, for these dimensions; its sign change is sought in those.
-_MULTIPLES, _DIAGRAMS, _DIMS = (0.5, 1.0, 2.0), (2, 3), (2, 3, 4)
+# The diagrams are drawn at these multiples of the critical beta, up to this dimension.
+_MULTIPLES, _DRAWN = (0.5, 1.0, 2.0), 3
 # The least noise, over the critical one, of the branches.
 _LEAST = 0.8
 # Quadrature nodes around a band: enough for a kernel e^{beta s} with beta up to 5.
 _NODES = 12
+
+_PAPER = "arXiv:2606.05140"
+CLAIMS = {
+    "noise": Claim("As noise falls the uniform law loses stability at sigma_c(beta), in its first mode alone.", _PAPER, "proved"),
+    "critical": Claim("Noisy attention goes from continuous to a jump at the beta with I_{d/2+1} / I_{d/2} = 1/d.", _PAPER, "proved"),
+    "continuous": Claim("Up to the critical beta ordered states are stable, and there are none above sigma_c.", _PAPER, "proved"),
+    "jump": Claim("Beyond the critical beta the branch folds; ordered and uniform law are stable above sigma_c.", _PAPER, "proved"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +52,11 @@ class Spec:
     step: float = 0.05
     """the longest step along a branch"""
     tokens: int = 10_000
-    """the tokens of the noisy run"""
+    """the tokens of the noisy run; 0 leaves out the runs, of tokens and of densities"""
     betas: int = 9
     """at how many inverse temperatures the curvature is drawn"""
+    dims: tuple[int, ...] = (2, 3, 4)
+    """the dimensions, 2 among them; states are followed in those up to 3"""
     seed: int = 0
     """the seed of the tokens and of their noise"""
 
@@ -54,10 +65,12 @@ class Spec:
             raise ValueError(f"cells must be a multiple of 4 and at least 32, got {self.cells}")
         if not 0 < self.step <= 0.5:
             raise ValueError(f"step must lie between 0 and 0.5, got {self.step}")
-        if self.tokens < 100:
-            raise ValueError(f"tokens must be at least 100, got {self.tokens}")
+        if self.tokens < 100 and self.tokens:
+            raise ValueError(f"tokens must be 0 or at least 100, got {self.tokens}")
         if self.betas < 2:
             raise ValueError(f"betas must be at least 2, got {self.betas}")
+        if 2 not in self.dims or min(self.dims) < 2:
+            raise ValueError(f"dims must be at least 2, and 2 among them, got {list(self.dims)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +117,10 @@ class Result:
     spec: Spec
     diagrams: list[Diagram]
     curvatures: list[Curvature]
-    runs: Runs
+    runs: Runs | None
+
+
+FAST = Spec(cells=96, step=0.2, tokens=0, betas=3, dims=(2,))
 
 
 def _beyond(diagrams: list[Diagram]) -> Diagram:
@@ -118,13 +134,14 @@ def grid(dim: int, cells: int) -> af.Grid:
 
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """The diagrams, the curvatures, and the runs."""
-    from rich.progress import track
-
     spec = Spec() if spec is None else spec
-    wanted = [(dim, multiple * af.theory.critical_beta(dim)) for dim in _DIAGRAMS for multiple in _MULTIPLES]
-    diagrams = [diagram(spec, dim, beta) for dim, beta in track(wanted, "branches", disable=not progress)]
-    curvatures = [curvature(spec, dim) for dim in track(_DIMS, "curvatures", disable=not progress)]
-    return Result(spec, diagrams, curvatures, runs(grid(2, spec.cells), wanted[0][1], _beyond(diagrams), spec.tokens, spec.seed))
+    wanted = [(dim, multiple * af.theory.critical_beta(dim)) for dim in spec.dims if dim <= _DRAWN for multiple in _MULTIPLES]
+    diagrams = parts(lambda pair: diagram(spec, *pair), wanted, "branches", progress)
+    curvatures = parts(lambda dim: curvature(spec, dim), spec.dims, "curvatures", progress)
+    below, uniform = _MULTIPLES[0] * af.theory.critical_beta(2), grid(2, spec.cells)
+    noisy = filter(None, [spec.tokens])
+    found = parts(lambda tokens: runs(uniform, below, _beyond(diagrams), tokens, spec.seed), noisy, "runs", progress)
+    return Result(spec, diagrams, curvatures, found[0] if found else None)
 
 
 def diagram(spec: Spec, dim: int, beta: float) -> Diagram:
@@ -135,7 +152,6 @@ def diagram(spec: Spec, dim: int, beta: float) -> Diagram:
     inverse = jnp.asarray(beta)
     base = np.array([free_energy(start.measure, inverse, jnp.asarray(sigma)) for sigma in states.parameter])
     excess = np.array([free_energy(state.measure, inverse, jnp.asarray(state.noise)) for state in states.states]) - base
-    scale = np.array([[start.noise, 1.0]])
     return Diagram(
         dim,
         beta,
@@ -143,7 +159,7 @@ def diagram(spec: Spec, dim: int, beta: float) -> Diagram:
         states.order,
         states.growth,
         excess,
-        states.folds / scale,
+        states.folds / np.array([[start.noise, 1.0]]),
         start.noise,
         float(states.error.max()),
     )
@@ -190,42 +206,40 @@ def checks(result: Result) -> list[Check]:
     """The critical beta, the critical noise and the curvature against closed forms; the shape of the branches; the runs."""
     found = []
     for c in result.curvatures:
-        name, expected = f"S^{c.dim - 1}", af.theory.critical_beta(c.dim)
-        closed = np.asarray(af.theory.branch_curvature(c.betas, c.dim))
+        name, expected, closed = f"S^{c.dim - 1}", af.theory.critical_beta(c.dim), np.asarray(af.theory.branch_curvature(c.betas, c.dim))
+        off = float(np.abs(c.values - closed).max() / np.abs(closed).max())
         found += [
-            Check(f"{name}: beta where the curvature changes sign", c.critical, expected, 1e-3 * expected),
-            Check(
-                f"{name}: curvature against closed form, over its largest",
-                float(np.abs(c.values - closed).max() / np.abs(closed).max()),
-                0.0,
-                0.01,
-            ),
-            Check(f"{name}: other modes that grow at the critical noise", float(c.growing), 0.0, 0.0),
+            Check(f"{name}: beta where the curvature changes sign", c.critical, expected, 1e-3 * expected, "critical"),
+            Check(f"{name}: curvature against closed form, over its largest", off, 0.0, 0.01, "critical"),
+            Check(f"{name}: other modes that grow at the critical noise", float(c.growing), 0.0, 0.0, "noise"),
         ]
     for d in result.diagrams:
         name, multiple = f"S^{d.dim - 1}, beta = {d.beta:.4g}", d.beta / af.theory.critical_beta(d.dim)
         sigma = float(af.theory.critical_noise(d.beta, d.dim))
-        found.append(Check(f"{name}: critical noise", d.critical, sigma, 2e-3 * sigma))
+        found.append(Check(f"{name}: critical noise", d.critical, sigma, 2e-3 * sigma, "noise"))
         if abs(multiple - 1) < 1e-6:
             continue
-        found.append(Check(f"{name}: folds", float(len(d.folds)), float(multiple > 1), 0.0))
+        kind = "jump" if multiple > 1 else "continuous"
+        found.append(Check(f"{name}: folds", float(len(d.folds)), float(multiple > 1), 0.0, kind))
         if multiple < 1:
-            found.append(Check(f"{name}: states above the critical noise", float((d.noise[1:] > 1).sum()), 0.0, 0.0))
-            found.append(Check(f"{name}: unstable states", float((d.growth[1:] > 0).sum()), 0.0, 0.0))
+            found.append(Check(f"{name}: states above the critical noise", float((d.noise[1:] > 1).sum()), 0.0, 0.0, kind))
+            found.append(Check(f"{name}: unstable states", float((d.growth[1:] > 0).sum()), 0.0, 0.0, kind))
         else:
             i = int(np.flatnonzero(d.growth[1:] < 0)[0])
             turn = float(np.interp(0, -d.growth[i : i + 2], d.order[i : i + 2]))
             found.append(Check(f"{name}: order where states become stable, and at the fold", turn, float(d.folds[0, 1]), 0.01))
-            found.append(Check(f"{name}: sign of sigma_jump / sigma_c - 1", float(np.sign((d.jump or (0.0,))[0] - 1)), 1.0, 0.0))
-    r = result.runs
-    scatter = 1 / math.sqrt(result.spec.tokens)
-    found += [
+            found.append(Check(f"{name}: sign of sigma_jump / sigma_c - 1", float(np.sign((d.jump or (0.0,))[0] - 1)), 1.0, 0.0, kind))
+    return found if result.runs is None else found + _of_the_runs(result.runs, 1 / math.sqrt(result.spec.tokens))
+
+
+def _of_the_runs(r: Runs, scatter: float) -> list[Check]:
+    """The orders of runs against those of states."""
+    return [
         Check("order of a state, the density run", r.density, r.newton, 2e-3),
         Check("order of a state, noisy tokens", r.tokens, r.newton, scatter),
-        Check("beyond critical beta: order from an ordered start", r.ordered, r.stable, 5e-3),
-        Check("beyond critical beta: order from an almost uniform start", r.uniform, 0.0, 1e-3),
+        Check("beyond critical beta: order from an ordered start", r.ordered, r.stable, 5e-3, "jump"),
+        Check("beyond critical beta: order from an almost uniform start", r.uniform, 0.0, 1e-3, "jump"),
     ]
-    return found
 
 
 def measured(result: Result) -> dict[str, Any]:
@@ -234,7 +248,7 @@ def measured(result: Result) -> dict[str, Any]:
         "critical beta": {c.dim: [c.critical, af.theory.critical_beta(c.dim)] for c in result.curvatures},
         "curvature": {c.dim: dataclasses.asdict(c) for c in result.curvatures},
         "branches": [dataclasses.asdict(d) | {"jump": d.jump} for d in result.diagrams],
-        "runs": dataclasses.asdict(result.runs),
+        "runs": dataclasses.asdict(result.runs) if result.runs else None,
     }
 
 
@@ -242,13 +256,15 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
     """The branches on the circle and on S^2, and the curvatures."""
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.37 * af.plot.PAGE)
-        *panels, right = page.subplots(1, 3)
-        for ax, dim in zip(panels, _DIAGRAMS):
+        dims = sorted({d.dim for d in result.diagrams})
+        *panels, right = page.subplots(1, len(dims) + 1)
+        for ax, dim in zip(panels, dims):
             _diagram(ax, [d for d in result.diagrams if d.dim == dim])
-        r, half = result.runs, (1 + _beyond(result.diagrams).folds[0, 0]) / 2
-        box: dict[str, Any] = {"color": "0.1", "markerfacecolor": "none", "clip_on": False, "zorder": 5}
-        panels[0].plot([half, half, NOISE], [r.ordered, r.uniform, r.density], "s", markersize=4, label="density, run", **box)
-        panels[0].plot([NOISE], [r.tokens], "x", markersize=5, label="noisy tokens", **box)
+        if r := result.runs:
+            half = (1 + _beyond(result.diagrams).folds[0, 0]) / 2
+            box: dict[str, Any] = {"color": "0.1", "markerfacecolor": "none", "clip_on": False, "zorder": 5}
+            panels[0].plot([half, half, NOISE], [r.ordered, r.uniform, r.density], "s", markersize=4, label="density, run", **box)
+            panels[0].plot([NOISE], [r.tokens], "x", markersize=5, label="noisy tokens", **box)
         for ax in panels:
             ax.legend(loc="lower left", fontsize=7, handlelength=1.4)
         _curvatures(right, result)
