@@ -230,7 +230,7 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         middle.plot(x, (result.pulls["bridge"][-1] - result.score / 2) / eps, color=af.plot.COLOURS[0], label="bridge")
         middle.plot(x[::2], result.second[::2], "o", color=af.plot.COLOURS[0], markersize=2.5, label="expansion")
         middle.set(xlabel="$x$", ylabel=r"term in $\varepsilon$", title=rf"$\varepsilon = {eps:g}$")
-        middle.legend(loc="upper left", fontsize=7)
+        middle.legend(loc="lower left", fontsize=7)
         t = result.spec.step * np.arange(result.spec.steps + 1)
         for colour, rate, (cost, variances) in zip(af.plot.COLOURS, (1.0, 0.5), result.variances.items()):
             label = r"$\frac{1}{2}|x-y|^2$" if cost == "half" else "$|x-y|^2$"
