@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import itertools
 import pathlib
 import shutil
 from typing import Any
@@ -91,7 +92,7 @@ def catalogue() -> str:
 def _attribute_docs(cls: type) -> dict[str, str]:
     """The strings below the fields of a dataclass, which only its source has."""
     body = ast.parse(inspect.getsource(cls)).body[0].body  # type: ignore[attr-defined]
-    pairs = ((field, told) for field, told in zip(body, body[1:]) if isinstance(field, ast.AnnAssign) and isinstance(told, ast.Expr))
+    pairs = ((field, told) for field, told in itertools.pairwise(body) if isinstance(field, ast.AnnAssign) and isinstance(told, ast.Expr))
     return {field.target.id: " ".join(told.value.value.split()).replace("|", "\\|") for field, told in pairs}  # type: ignore[union-attr]
 
 

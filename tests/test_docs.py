@@ -1,29 +1,38 @@
-"""The README and the docs show only what runs."""
+"""The README and the docs show only what runs; the site is built without a warning and asks for nothing outside."""
 
+import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import jax
+import pytest
+
 ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
+SHOWN = [f"{page.relative_to(ROOT)}" for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))] if BLOCK.search(page.read_text())]
+# Pages of more than ten seconds.
+LONG = {"README.md", "docs/coming-from.md", "docs/solving.md", "docs/transport.md", "docs/tutorial.md"}
 
 
-def run(page, folder, monkeypatch):
-    """What the python blocks of a page leave behind, run in order in an empty folder."""
-    monkeypatch.chdir(folder)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
-    assert blocks
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.long] * (page in LONG)) for page in SHOWN])
+def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
+    """In order, in an empty folder; what they leave behind is looked at if there is something to say of it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cache = jax.config.jax_compilation_cache_dir
     names: dict = {}
-    for block in blocks:
-        exec(compile(block, page, "exec"), names)
-    return names
+    try:
+        for block in BLOCK.findall((ROOT / page).read_text()):
+            exec(compile(block, page, "exec"), names)
+    finally:
+        # Blocks that call the command line turn the cache on.
+        jax.config.update("jax_compilation_cache_dir", cache)
+    LOOKS.get(page, lambda names: None)(names)
 
 
-def test_the_choice_of_sums(tmp_path, monkeypatch):
-    names = run("docs/how-to-choose.md", tmp_path, monkeypatch)
-    assert abs(names["rate"](names["mu"].points) - names["exact"]).max() < 1e-9
-
-
-def test_the_readme(tmp_path, monkeypatch):
-    names = run("README.md", tmp_path, monkeypatch)
+def of_the_readme(names):
     assert names["path"].status.kind == "blow-up"
     assert names["block"].observed["mean"].values.shape == (100, 3)
     assert len(names["stack"]) == 13
@@ -35,18 +44,98 @@ def test_the_readme(tmp_path, monkeypatch):
     assert names["mean"]["order"].shape == (3, 11)
 
 
-def test_the_page_on_densities(tmp_path, monkeypatch):
-    names = run("docs/densities.md", tmp_path, monkeypatch)
+def of_the_choice_of_sums(names):
+    assert abs(names["rate"](names["mu"].points) - names["exact"]).max() < 1e-9
+
+
+def of_densities(names):
     assert names["gap"] < 0.02
     assert abs(names["back"].mean - names["tokens"].mean).max() < 1e-12
     assert names["noisy"].cov[0, 0] > names["density"].cov[0, 0]
 
 
-def test_the_page_on_long_times(tmp_path, monkeypatch):
-    names = run("docs/long-time.md", tmp_path, monkeypatch)
+def of_long_times(names):
     assert abs(names["stairs"].log_times[-1] - 7460) < 1
     assert abs(names["stairs"].log_times[0] - names["first"]) < 0.01
     assert (names["pre"].points ** 2).sum(axis=1).min() > 1
+
+
+def of_the_tutorial(names):
+    assert names["gaussian"].status.kind == "blow-up"
+    assert abs(names["short"].cov[0, 0] - 2) < 1e-5
+    assert abs(names["density"].final.mass.sum() - 1) < 1e-13
+    assert all(check.ok for check in names["heat"].checks(names["result"]))
+    assert names["code"] == 0
+    assert {entry.verdict for entry in names["measured"]} == {"holds"}
+
+
+def of_simulation_files(names):
+    assert names["codes"] == [0, 0]
+    assert names["refused"] == 2
+
+
+def of_studies(names):
+    assert all(check.ok for check in names["checks"](names["result"]))
+    assert names["wrong"]
+
+
+def of_coming_from(names):
+    assert abs(names["path"].final.points - names["looped"]).max() < 0.01
+    assert abs(names["stack"].final.points - names["network"]).max() < 1e-12
+    assert abs(names["plan"] - names["bridge"].plan()).max() < 1e-9 * names["plan"].max()
+    assert abs(names["out"].matrix - names["bridge"].plan()).max() < 1e-8 * names["plan"].max()
+    assert abs(names["matrix"] - names["law"].weights(names["tokens"].points, names["tokens"])).max() < 1e-12
+    assert abs(names["moved"] - names["ours"].points[:, 0]).max() < 1e-9
+
+
+def of_sums(names):
+    assert abs(names["streamed"] - names["dense"]).max() < 1e-12
+    assert abs(names["spectral"] - names["dense"]).max() < 1e-9
+
+
+def of_solving(names):
+    assert (names["again"].states == names["path"].states).all()
+    assert names["loaded"].status.kind == names["path"].status.kind
+
+
+LOOKS = {
+    "README.md": of_the_readme,
+    "docs/coming-from.md": of_coming_from,
+    "docs/densities.md": of_densities,
+    "docs/how-to-choose.md": of_the_choice_of_sums,
+    "docs/long-time.md": of_long_times,
+    "docs/simulation-files.md": of_simulation_files,
+    "docs/solving.md": of_solving,
+    "docs/studies.md": of_studies,
+    "docs/sums.md": of_sums,
+    "docs/tutorial.md": of_the_tutorial,
+}
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="make docs installs sphinx")
+def test_the_site_is_built_without_a_warning_and_asks_for_nothing_outside(tmp_path):
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--fresh-env", str(ROOT / "docs"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert {page.stem for page in ROOT.glob("docs/*.md")} <= {page.stem for page in pages}
+    for page in pages:
+        text = page.read_text()
+        assert not re.findall(r"""<(?:script|img|link|iframe|video|source)\b[^>]*\b(?:src|href)=["'](?:https?:)?//""", text), page.name
+        assert "@import" not in text
+
+
+def test_the_keys_of_simulation_files_are_explained():
+    from attnflow.simulate import spec
+
+    page = (ROOT / "docs" / "simulation-files.md").read_text()
+    for table in (spec.Particles, spec.Gaussian, spec.Grid, spec.Law, spec.Time, spec.Output, spec.Spec):
+        for key in table.__struct_fields__:
+            assert f"`{key}`" in page or f"`[{key}]`" in page, f"{table.__name__} has the key {key}"
 
 
 def test_pages_that_are_linked_exist():
