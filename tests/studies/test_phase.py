@@ -11,16 +11,14 @@ import pytest
 import attnflow as af
 from attnflow.studies import phase
 
-SPEC = phase.Spec(n=6, dims=(2, 48), t1=12.0, beta=2.0, usa_beta=2.0, betas=3, frames=25, seeds=4, random_dim=2)
+SPEC = phase.FAST
 
 
 @pytest.fixture(scope="module")
 def result() -> phase.Result:
-    """Both laws in the larger dimension; the rest is made up."""
-    make = {kind: functools.partial(phase.member, n=6, dim=48, kind=kind) for kind in phase._KINDS}
-    diagrams = [phase._diagram(make[kind], kind, name, 48, SPEC, False) for kind, name in phase._KINDS.items()]
-    curves = {kind: phase.curve(6, SPEC.delta, *SPEC.axes(kind), kind) for kind in phase._KINDS}
-    return phase.Result(SPEC, diagrams, [dataclasses.replace(diagrams[0], name="GOE")], curves, phase._orthonormal("softmax", SPEC))
+    """Both laws in a large dimension; the diagram of random values is made up."""
+    found = phase.run(SPEC)
+    return dataclasses.replace(found, random=[dataclasses.replace(found.diagrams[0], name="GOE")])
 
 
 def test_the_transition_follows_the_curve(result):

@@ -23,7 +23,8 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check
+from attnflow.studies.check import Check, Claim
+from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -32,6 +33,21 @@ _KINDS = {"softmax": "SA", "unnormalized": "USA"}
 _WEIGHTS = {"goe": "GOE", "wigner": "Wigner", "resampled": "GOE, resampled"}
 # Tokens so close are together for good.
 _RADIUS = 0.01
+
+_PAPER = "arXiv:2312.10794"
+CLAIMS = {
+    "softmax": Claim(
+        "For d much larger than n uniform tokens under SA come together when the equiangular ones do, where g_beta(t) = 1 - delta.",
+        _PAPER,
+        "proved",
+    ),
+    "unnormalized": Claim(
+        "For d much larger than n uniform tokens under USA come together when g' = (2/n) e^{bg} (1-g) ((n-1)g+1) is at g = 1 - delta.",
+        _PAPER,
+        "proved",
+    ),
+    "orthonormal": Claim("Orthonormal tokens stay equiangular, with the cosine g_beta(t) of a scalar equation.", _PAPER, "proved"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +130,9 @@ class Result:
         return diagram.times / self.curves[diagram.kind]
 
 
+FAST = Spec(n=6, dims=(48,), t1=12.0, beta=2.0, usa_beta=2.0, betas=3, frames=25, seeds=4, random_dim=0)
+
+
 def crossing(ts: np.ndarray, values: Float[np.ndarray, "b t"], level: float) -> Float[np.ndarray, " b"]:
     """When each row first reaches the level, by linear interpolation; NaN if it does not."""
     found = np.full(len(values), np.nan)
@@ -159,22 +178,24 @@ def _normalisation(kind: str) -> Any:
 
 
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
-    """Every diagram is one sweep."""
+    """Every diagram is one sweep, and a part, which itself shows how far it is."""
     spec = Spec() if spec is None else spec
-    diagrams = [
-        _diagram(functools.partial(member, n=spec.n, dim=dim, kind=kind), kind, _KINDS[kind], dim, spec, progress)
+    plans = [
+        (functools.partial(member, n=spec.n, dim=dim, kind=kind), kind, _KINDS[kind], dim, spec, progress)
         for kind in _KINDS
         for dim in spec.dims
     ]
+    diagrams = parts(lambda plan: _diagram(*plan), plans, "diagrams")
     random = []
     if spec.random_dim:
         make = functools.partial(random_member, n=spec.n, dim=spec.random_dim, layers=math.ceil(spec.t1))
-        random = [
-            _diagram(functools.partial(make, weights=weights), "softmax", name, spec.random_dim, spec, progress)
+        plans = [
+            (functools.partial(make, weights=weights), "softmax", name, spec.random_dim, spec, progress)
             for weights, name in _WEIGHTS.items()
         ]
+        random = parts(lambda plan: _diagram(*plan), plans, "random values")
     curves = {kind: curve(spec.n, spec.delta, *spec.axes(kind), kind) for kind in _KINDS}
-    return Result(spec, diagrams, random, curves, max(_orthonormal(kind, spec) for kind in _KINDS))
+    return Result(spec, diagrams, random, curves, max(parts(lambda kind: _orthonormal(kind, spec), _KINDS, "orthonormal", progress)))
 
 
 def _diagram(make: Any, kind: str, name: str, dim: int, spec: Spec, progress: bool) -> Diagram:
@@ -212,10 +233,12 @@ def checks(result: Result) -> list[Check]:
             _farthest(result.ratio(diagram)),
             1.0,
             0.25,
+            diagram.kind,
         )
         for diagram in largest
     ]
-    return [*found, Check("orthonormal tokens: largest difference from the scalar equation", result.orthonormal, 0.0, 1e-4)]
+    name = "orthonormal tokens: largest difference from the scalar equation"
+    return [*found, Check(name, result.orthonormal, 0.0, 1e-4, "orthonormal")]
 
 
 def _farthest(ratio: np.ndarray) -> float:
