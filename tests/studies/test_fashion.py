@@ -41,7 +41,7 @@ def result(made) -> fashion.Result:
 
 def test_every_check_holds(result):
     checks = fashion.checks(result)
-    assert len(checks) == 6
+    assert len(checks) == 7
     assert [check for check in checks if not check.ok] == []
 
 
@@ -124,7 +124,8 @@ def test_each_check_can_fail(result):
     assert failed(forward=changed(result.forward, variance=result.forward.variance[::-1])) == names[2:3]
     assert failed(reverse=changed(result.reverse, variance=result.reverse.variance[::-1])) == names[3:4]
     assert failed(back=changed(result.back, variance=result.back.variance[::-1])) == names[4:5]
-    assert failed(back=changed(result.back, distance=result.back.distance[::-1])) == names[5:]
+    assert failed(back=changed(result.back, distance=result.back.distance[::-1])) == names[5:6]
+    assert failed(forward=changed(result.forward, variance=1e4 * result.forward.variance)) == names[6:]
 
 
 def test_the_figure(result, tmp_path):
@@ -169,7 +170,7 @@ def test_the_real_images():
     assert images.shape == (60000, 28, 28)
     assert np.bincount(labels).tolist() == [6000] * 10
     assert images.mean() / 255 == pytest.approx(0.2860, abs=1e-4), "the mean that everyone normalises with"
-    result = fashion.run(fashion.Spec(n=30, steps=2))
+    result = fashion.run(fashion.FAST)
     assert [check for check in fashion.checks(result) if not check.ok] == []
     assert result.perplexity[255.0] == pytest.approx(1)
     assert result.perplexity[1.0] > 0.9 * 30
