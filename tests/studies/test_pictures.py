@@ -7,12 +7,12 @@ import pytest
 
 from attnflow.studies import pictures
 
-SPEC = pictures.Spec(cells=(64, 128, 256), frequencies=(3, 6, 12), tokens=(200, 800, 3200), repeats=6)
+SPEC = dataclasses.replace(pictures.FAST, cases=("L2 on the line", "simple attention on the circle"))
 
 
 @pytest.fixture(scope="module")
 def result() -> pictures.Result:
-    return pictures.run(SPEC, only=("L2 on the line", "simple attention on the circle"))
+    return pictures.run(SPEC)
 
 
 def test_every_check_holds(result):
@@ -44,6 +44,7 @@ def test_the_figure(result):
         ({"frequencies": (1, 2, 4)}, "frequencies at 2, got 50 and 1"),
         ({"tokens": (100, 200)}, "tokens must be at least three numbers"),
         ({"repeats": 0}, "repeats must be at least 1, got 0"),
+        ({"cases": ("L3 on the line",)}, "cases must be some of softmax on the line, .* got"),
     ],
 )
 def test_bad_specs(bad, message):
