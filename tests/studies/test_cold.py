@@ -8,20 +8,17 @@ import pytest
 import attnflow as af
 from attnflow.studies import cold
 
-SPEC = cold.Spec(betas=(8.0, 16.0, 32.0, 64.0), cells=128, frequency=12, t1=0.5, tokens=(16, 512), concentrating=60, cold=(20.0,), t2=5.0)
+SPEC = dataclasses.replace(cold.FAST, tokens=(16, 512))
 
 
 @pytest.fixture(scope="module")
 def result() -> cold.Result:
-    """The circle, where the few tokens are made up, and tokens on S^2."""
-    axes = cold.grids(SPEC)["circle"]
-    laplace = [cold.principle(f"circle, {law}", axes, law, SPEC) for law in ("uniform", "curved")]
-    start = af.Grid.from_density(lambda x: (1 + x[:, 0] * x[:, 1]) / (2 * np.pi), axes)
-    V = cold._SLANTED @ np.diag([1.0, -0.5]) @ np.linalg.inv(cold._SLANTED) @ np.linalg.inv(cold._B.T)
-    flows = [cold.flow("circle, grid", start, cold._B, V, SPEC)]
-    flows += [cold.Flow("circle, 16 tokens", flows[0].betas, np.full(4, 0.1))]
-    flows += [cold.flow("circle, 512 tokens", start.quantiles(512), cold._B, V, SPEC)]
-    return cold.Result(SPEC, laplace, flows, cold.concentrate(SPEC))
+    """The circle, and tokens on S^2."""
+    return cold.run(SPEC)
+
+
+def test_every_check_holds(result):
+    assert [check for check in cold.checks(result) if not check.ok] == []
 
 
 def test_the_uniform_law_is_known(result):
@@ -46,7 +43,7 @@ def test_the_projector_is_the_spectral_one(result):
     assert end.straight < 1e-6
     assert end.oblique[-1] < 0.01 < 0.1 < end.apart
     assert end.orthogonal[-1] == pytest.approx(end.apart, rel=0.05)
-    assert end.cold[20.0].min() < 0.35
+    assert end.cold[60.0].min() < 0.25 < end.cold[2.0].min()
 
 
 def test_each_check_can_fail(result):
@@ -55,7 +52,8 @@ def test_each_check_can_fail(result):
         end, oblique=0.7 * np.exp(-1.5 * end.ts), orthogonal=np.full_like(end.ts, end.apart), cold={20.0: end.ts + 1, 90.0: end.ts + 0.3}
     )
     one, few, many = result.flows
-    exact = [dataclasses.replace(one, error=1 / one.betas), few, dataclasses.replace(many, error=1 / one.betas)]
+    few, many = dataclasses.replace(few, error=np.full(4, 0.1)), dataclasses.replace(many, error=1 / one.betas)
+    exact = [dataclasses.replace(one, error=1 / one.betas), few, many]
     good = dataclasses.replace(result, flows=exact, concentration=decay)
 
     def failed(**change):
@@ -83,7 +81,7 @@ def test_the_figure(result, tmp_path):
     page = cold.figure(result)
     _, middle, right = page.axes
     np.testing.assert_array_equal(middle.lines[0].get_ydata(), result.flows[0].error)
-    assert len(right.get_legend().get_texts()) == 3
+    assert len(right.get_legend().get_texts()) == 4
     page.savefig(tmp_path / "cold.pdf", dpi=50)
     assert len(cold.measured(result)["flow"]) == 3
 
@@ -95,7 +93,8 @@ def test_the_figure(result, tmp_path):
         ({"betas": (8.0, 16.0, 32.0, 48.0)}, "betas must rise by one factor"),
         ({"t2": 0.0}, "t2 must be positive and finite, got 0.0"),
         ({"frequency": 2}, "frequency must be at least 4, got 2"),
-        ({"tokens": (4,)}, r"tokens must be at least 8, got \[4\]"),
+        ({"tokens": (4, 16)}, r"tokens must be none or several of at least 8, got \[4, 16\]"),
+        ({"spaces": ("S^2",)}, r"spaces must be circle and some of S\^2, R\^4, R\^8, got \['S\^2'\]"),
         ({"cold": ()}, r"cold must be positive, got \[\]"),
     ],
 )

@@ -8,9 +8,9 @@ With the logit `beta <B y, x>` the average `m(x) = integral e^{beta <By,x>} y dm
 - the flow. For a smooth law the distance W2 at a fixed time falls like 1/beta, on grids and on tokens; the theorem says
   `(log(beta+1)/beta)^(1/2)`. Tokens stop following where the kernel becomes narrower than their gaps: their number must grow with beta;
 - concentration. The law tends to the push-forward of the first one under x -> Pi x / |Pi x|, with the spectral projector Pi of V B^T, which
-  is oblique; the orthogonal projector onto the same eigenspace gives another law. At a finite beta tokens come close to that law, and leave
-  it as they cluster, as the bound `(log(beta+1)/beta)^(1/2) e^{Ct} + e^{-ct}` lets them. (B^T maps the eigenspace to itself here. If it
-  does not, n tokens soon have none near their keys, and leave earlier, at every beta.)
+  is oblique; the orthogonal one onto the same eigenspace gives another law. At a finite beta tokens come close to that law, and leave it as
+  they cluster, as the bound `(log(beta+1)/beta)^(1/2) e^{Ct} + e^{-ct}` lets them. (B^T maps the eigenspace to itself here; if not,
+  n tokens soon have none near their keys, and leave earlier.)
 """
 
 import dataclasses
@@ -24,8 +24,9 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check
+from attnflow.studies.check import Check, Claim
 from attnflow.studies.fit import PowerLaw, power_law
+from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -38,8 +39,16 @@ _SLANTED = np.array([[1.0, 0.6], [0.2, 1.0]])
 _PLANE = np.array([[1.0, 0.0, 1.8], [0.0, 1.0, 0.6], [0.0, 0.0, 1.0]])
 _TURN = np.array([[0.8, -0.6, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]])
 _GAP = 1.5
-# How many of the largest beta a rate is fitted over: it is one in the limit.
-_LAST = 4
+# How many of the largest beta a rate is fitted over: it is one in the limit. Where there are grids.
+_LAST, _SPACES = 4, ("circle", "S^2", "R^4", "R^8")
+
+_PAPER = "arXiv:2605.10931"
+CLAIMS = {
+    "laplace": Claim("For a positive density and B = I, beta |m - x| -> (((d-1)/2)^2 + |grad log rho|^2)^(1/2).", _PAPER, "proved"),
+    "flow": Claim("W2 of the law at beta to the flow x' = P_x V B^T x / |B^T x| is O((log(beta+1)/beta)^(1/2)).", _PAPER, "proved"),
+    "target": Claim("x' = P_x V B^T x / |B^T x| takes mu_0 to its image under Pi x / |Pi x|, Pi spectral, like e^{-ct}.", _PAPER, "proved"),
+    "cold": Claim("At beta, W2 to the image under Pi x / |Pi x| is O((log(beta+1)/beta)^(1/2) e^{Ct} + e^{-ct}).", _PAPER, "proved"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +64,15 @@ class Spec:
     t1: float = 1.0
     """when finite and infinite beta are compared"""
     tokens: tuple[int, ...] = (64, 512, 4096)
-    """how many tokens follow on the circle"""
+    """how many tokens follow on the circle; none leaves them out"""
     concentrating: int = 1000
     """how many tokens concentrate on S^2"""
     cold: tuple[float, ...] = (20.0, 100.0, 500.0)
     """at which beta they do, beside the limit"""
     t2: float = 6.0
     """until when they do"""
+    spaces: tuple[str, ...] = _SPACES
+    """where there are grids: the circle, and some of S^2, R^4 and R^8"""
     seed: int = 0
     """of the tokens on S^2"""
 
@@ -76,8 +87,10 @@ class Spec:
         for name, least in (("cells", 16), ("frequency", 4), ("concentrating", 50)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not self.tokens or min(self.tokens) < 8:
-            raise ValueError(f"tokens must be at least 8, got {list(self.tokens)}")
+        if "circle" not in self.spaces or not set(self.spaces) <= set(_SPACES):
+            raise ValueError(f"spaces must be circle and some of S^2, R^4, R^8, got {list(self.spaces)}")
+        if len(self.tokens) == 1 or min(self.tokens, default=8) < 8:
+            raise ValueError(f"tokens must be none or several of at least 8, got {list(self.tokens)}")
         if not self.cold or min(self.cold) <= 0:
             raise ValueError(f"cold must be positive, got {list(self.cold)}")
 
@@ -118,8 +131,8 @@ class Flow:
 @dataclasses.dataclass(frozen=True)
 class Concentration:
     """Tokens on S^2 at times `ts`: W2 to the push-forward under the spectral projector, in the limit and at each beta; in the limit also to
-    that under the orthogonal projector; and the distance of the two targets. `straight` is the largest error of a token in the limit
-    flow, whose `x(t)` is `e^{tM} x / |e^{tM} x|`, M = V B^T, because B turns."""
+    that under the orthogonal one; the distance of the two targets. `straight` is the largest error of a token in the limit flow, whose
+    `x(t)` is `e^{tM} x / |e^{tM} x|`, M = V B^T, because B turns."""
 
     ts: Float[np.ndarray, " t"]
     oblique: Float[np.ndarray, " t"]
@@ -143,34 +156,30 @@ class Result:
     concentration: Concentration
 
 
+FAST = Spec((8.0, 16.0, 32.0, 64.0), 128, t1=0.5, tokens=(), concentrating=100, cold=(2.0, 60.0), t2=5.0, spaces=("circle",))
+
+
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """The average, the flow, and the end."""
-    from rich.progress import Progress
-
     spec = Spec() if spec is None else spec
     meshes = grids(spec)
-    with Progress(disable=not progress) as bar:
-        task = bar.add_task("low temperature", total=2 * len(meshes) + 2 + len(spec.tokens) + 1)
-
-        def done(value: Any) -> Any:
-            bar.advance(task)
-            return value
-
-        laplace = [done(principle(f"{name}, {law}", axes, law, spec)) for name, axes in meshes.items() for law in ("uniform", "curved")]
-        start = af.Grid.from_density(lambda x: (1 + x[:, 0] * x[:, 1]) / (2 * np.pi), meshes["circle"])
-        V = _SLANTED @ np.diag([1.0, -0.5]) @ np.linalg.inv(_SLANTED) @ np.linalg.inv(_B.T)
-        starts = {"circle, grid": start} | {f"circle, {n} tokens": start.quantiles(n) for n in spec.tokens}
-        flows = [done(flow(name, mu, _B, V, spec)) for name, mu in starts.items()]
-        zonal = af.Grid.uniform(meshes["$R^4$"])
-        flows.append(done(flow("$R^4$, grid", zonal, np.diag([2.0, 1.0, 1.0, 1.0]), np.eye(4), spec)))
-        return Result(spec, laplace, flows, done(concentrate(spec)))
+    laws = [(f"{name}, {law}", axes, law, spec) for name, axes in meshes.items() for law in ("uniform", "curved")]
+    start = af.Grid.from_density(lambda x: (1 + x[:, 0] * x[:, 1]) / (2 * np.pi), meshes["circle"])
+    V = _SLANTED @ np.diag([1.0, -0.5]) @ np.linalg.inv(_SLANTED) @ np.linalg.inv(_B.T)
+    plans = [("circle, grid", start, _B, V, spec), *((f"circle, {n} tokens", start.quantiles(n), _B, V, spec) for n in spec.tokens)]
+    if "$R^4$" in meshes:
+        plans.append(("$R^4$, grid", af.Grid.uniform(meshes["$R^4$"]), np.diag([2.0, 1.0, 1.0, 1.0]), np.eye(4), spec))
+    laplace = parts(lambda plan: principle(*plan), laws, "Laplace principle", progress)
+    flows = parts(lambda plan: flow(*plan), plans, "flows", progress)
+    return Result(spec, laplace, flows, parts(concentrate, [spec], "concentration", progress)[0])
 
 
 def grids(spec: Spec) -> dict[str, list[Any]]:
     """The axes; a rule around the bands of a zonal grid that is fine enough for the largest beta."""
     nodes = max(32, math.ceil(3.2 * math.sqrt(2 * spec.betas[-1])))
     meshes: dict[str, list[Any]] = {"circle": [af.Circle(spec.cells)], "$S^2$": [af.Icosphere(spec.frequency)]}
-    return meshes | {f"$R^{d}$": [af.Zonal(d, spec.cells // 2, nodes)] for d in (4, 8)}
+    meshes |= {f"$R^{d}$": [af.Zonal(d, spec.cells // 2, nodes)] for d in (4, 8)}
+    return {name: axes for name, axes in meshes.items() if name.replace("$", "") in spec.spaces}
 
 
 def principle(name: str, axes: list[Any], law: str, spec: Spec) -> Laplace:
@@ -214,7 +223,6 @@ def concentrate(spec: Spec) -> Concentration:
     def distances(path: Any, target: Any) -> np.ndarray:
         return np.array([float(af.wasserstein2(frame, target)) for frame in path])
 
-    paths = {beta: af.solve(law(beta), start, spec.t2, save_at=13) for beta in spec.cold}
     path = af.solve(limit, start, spec.t2, save_at=13)
     exact = np.asarray(start.points) @ np.asarray(jax.scipy.linalg.expm(spec.t2 * jnp.asarray(M))).T
     exact /= np.linalg.norm(exact, axis=1, keepdims=True)
@@ -222,7 +230,7 @@ def concentrate(spec: Spec) -> Concentration:
         np.asarray(path.ts),
         distances(path, oblique),
         distances(path, orthogonal),
-        {beta: distances(found, oblique) for beta, found in paths.items()},
+        {beta: distances(af.solve(law(beta), start, spec.t2, save_at=13), oblique) for beta in spec.cold},
         float(af.wasserstein2(oblique, orthogonal)),
         float(np.abs(np.asarray(path.final.points) - exact).max()),
     )
@@ -232,46 +240,32 @@ def checks(result: Result) -> list[Check]:
     """Rates, constants, and which projector it is."""
     found = []
     for law in result.laplace:
-        found += [
-            Check(f"{_plain(law.law)}: rate of |m - x| in beta", law.fit.slope, -1.0, 0.1),
-            Check(f"{_plain(law.law)}: limit of beta |m - x|", law.limit, law.constant, 0.01 * law.constant),
-        ]
-    found += [
-        Check(f"{_plain(flow.start)}: rate of W2 at t1 in beta", flow.fit.slope, -1.0, 0.15)
-        for flow in result.flows
-        if "grid" in flow.start
-    ]
-    few, many = (flow.error for flow in result.flows[1 : len(result.spec.tokens) + 1 : max(len(result.spec.tokens) - 1, 1)])
-    grid, end = result.flows[0].error, result.concentration
+        name = law.law.replace("$", "")
+        found.append(Check(f"{name}: rate of |m - x| in beta", law.fit.slope, -1.0, 0.1, "laplace"))
+        found.append(Check(f"{name}: limit of beta |m - x|", law.limit, law.constant, 0.01 * law.constant, "laplace"))
+    for one in (flow for flow in result.flows if "grid" in flow.start):
+        found.append(Check(one.start.replace("$", "") + ": rate of W2 at t1 in beta", one.fit.slope, -1.0, 0.15, "flow"))
+    if count := len(result.spec.tokens):
+        grid, few, many = (result.flows[i].error for i in (0, 1, count))
+        found.append(Check("circle: W2 at the smallest beta, most tokens over grid", float(many[0] / grid[0]), 1.0, 0.05, "flow"))
+        found.append(Check("circle: W2 at the largest beta, grid over fewest tokens", float(grid[-1] / few[-1]), 0.0, 0.5, "flow"))
+    end, least = result.concentration, [result.concentration.cold[beta].min() for beta in sorted(result.concentration.cold)]
     return [
         *found,
-        Check("circle: W2 at the smallest beta, most tokens over grid", float(many[0] / grid[0]), 1.0, 0.05),
-        Check("circle: W2 at the largest beta, grid over fewest tokens", float(grid[-1] / few[-1]), 0.0, 0.5),
-        Check("S^2: tokens of the limit flow against e^{tM} x / |e^{tM} x|", end.straight, 0.0, 1e-5),
-        Check("S^2: W2 to the spectral push-forward at the end", float(end.oblique[-1]), 0.0, 0.02),
-        Check("S^2: W2 to the orthogonal one, over the distance of the two", float(end.orthogonal[-1] / end.apart), 1.0, 0.05),
-        Check("S^2: rate of approach in t", end.rate, -_GAP, 0.2),
-        Check("S^2: least W2 over t, largest over smallest beta", float(_least(end)[-1] / _least(end)[0]), 0.0, 0.6),
+        Check("S^2: tokens of the limit flow against e^{tM} x / |e^{tM} x|", end.straight, 0.0, 1e-5, "target"),
+        Check("S^2: W2 to the spectral push-forward at the end", float(end.oblique[-1]), 0.0, 0.02, "target"),
+        Check("S^2: W2 to the orthogonal one, over the distance of the two", float(end.orthogonal[-1] / end.apart), 1.0, 0.05, "target"),
+        Check("S^2: rate of approach in t", end.rate, -_GAP, 0.2, "target"),
+        Check("S^2: least W2 over t, largest over smallest beta", float(least[-1] / least[0]), 0.0, 0.6, "cold"),
     ]
-
-
-def _least(end: Concentration) -> np.ndarray:
-    """The least distance over time, beta by beta."""
-    return np.array([end.cold[beta].min() for beta in sorted(end.cold)])
-
-
-def _plain(label: str) -> str:
-    return label.replace("$", "")
 
 
 def measured(result: Result) -> dict[str, Any]:
     """Every error and fitted rate."""
-    rates = {"Laplace principle": result.laplace, "flow": result.flows}
-    numbers: dict[str, Any] = {
-        kind: [dataclasses.asdict(item) | {"rate": [item.fit.slope, item.fit.half_width]} for item in items]
-        for kind, items in rates.items()
-    }
-    return numbers | {"concentration": dataclasses.asdict(result.concentration) | {"rate": result.concentration.rate}}
+    numbers: dict[str, Any] = {"concentration": dataclasses.asdict(result.concentration) | {"rate": result.concentration.rate}}
+    for kind, items in (("Laplace principle", result.laplace), ("flow", result.flows)):
+        numbers[kind] = [dataclasses.asdict(item) | {"rate": [item.fit.slope, item.fit.half_width]} for item in items]
+    return numbers
 
 
 def figure(result: Result) -> "matplotlib.figure.Figure":
@@ -287,11 +281,12 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         left.set(title="average; open: not uniform", ylabel=r"$\beta\,|m - x|$ over its limit", xlabel=r"$\beta$")
         left.legend()
         for colour, one in zip(af.plot.COLOURS, result.flows):
-            line = "-" if "grid" in one.start else "--"
-            middle.loglog(one.betas, one.error, "o" + line, color=colour, markersize=3.5, linewidth=0.9, label=one.start)
-        last = result.flows[0]
-        middle.loglog(last.betas, 0.35 * last.error[-1] * last.betas[-1] / last.betas, ":", color="0.4", linewidth=1)
-        middle.annotate(r"$1/\beta$", (last.betas[1], 0.35 * last.error[-1] * last.betas[-1] / last.betas[1]), va="top", ha="right")
+            middle.loglog(
+                one.betas, one.error, "o-" if "grid" in one.start else "o--", color=colour, markersize=3.5, linewidth=0.9, label=one.start
+            )
+        betas, guide = result.flows[0].betas, 0.35 * (result.flows[0].error * result.flows[0].betas)[-1] / result.flows[0].betas
+        middle.loglog(betas, guide, ":", color="0.4", linewidth=1)
+        middle.annotate(r"$1/\beta$", (betas[1], guide[1]), va="top", ha="right")
         middle.set(title=f"flow at $t = {result.spec.t1:g}$", xlabel=r"$\beta$", ylabel=r"$W_2$ to the limit flow")
         middle.legend(fontsize=7)
         end = result.concentration
