@@ -56,9 +56,10 @@ def write(folder: pathlib.Path) -> None:
 
 
 def entries(room: str) -> dict[str, Any]:
-    """What a page describes, by the name under which users have it."""
+    """What a page describes, by the name under which users have it: functions, then classes."""
     found = {}
-    for name in sorted(name for name, home in af._HOME.items() if home.split(".")[0] == room):
+    names = (name for name, home in af._HOME.items() if home.split(".")[0] == room)
+    for name in sorted(names, key=lambda name: (name[0].isupper(), name)):
         found[f"af.{name}"] = getattr(af, name)
     for module in (module for module, home in MODULES.items() if home == room):
         made = getattr(af, module)

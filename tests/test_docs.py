@@ -70,7 +70,7 @@ def of_the_tutorial(names):
 
 
 def of_simulation_files(names):
-    assert names["codes"] == [0, 0]
+    assert names["codes"] == [0, 0, 0]
     assert names["refused"] == 2
 
 
