@@ -25,7 +25,7 @@ TITLES = {
     "observe": "Observables",
     "theory": "Theory",
     "plot": "Figures",
-    "studies": "Studies",
+    "studies": "Parts of a study",
 }
 MODULES = {"samplers": "measures", "matrices": "measures", "theory": "theory", "plot": "plot"}
 # What public functions return, and what a study is made of: not in `af`, but met by users.
