@@ -3,6 +3,8 @@
 import base64
 import html
 import pathlib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 _STYLE = """
@@ -18,10 +20,13 @@ figure { margin: 1rem 0 } img, video { width: 100%; height: auto; background: #f
 video { max-width: 32rem; display: block }
 .scroll { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums }
 th, td { text-align: left; vertical-align: top; padding: .4rem .6rem .4rem 0; border-bottom: 1px solid var(--line) }
-th { color: var(--faint); font-weight: 600 } td.number { text-align: right; white-space: nowrap } th.number { text-align: right }
+th { color: var(--faint); font-weight: 600 } .number + :not(.number) { padding-left: 1.2rem } .scroll th { width: 30%; font-weight: 400 }
+td.number { text-align: right; white-space: nowrap } th.number { text-align: right }
 .holds { color: var(--good) } .fails { color: var(--bad); font-weight: 600 } small { color: var(--faint) }
+h1, td { overflow-wrap: break-word } .scroll td { overflow-wrap: anywhere } td.number { padding-left: .8rem } sup { line-height: 0 }
 pre { background: var(--soft); padding: .8rem; overflow-x: auto; border-radius: 4px; font-size: .85rem }
-@media (max-width: 40rem) {
+@media (max-width: 40rem) { h1 { font-size: 1.25rem } td.number,
+  .number + :not(.number) { padding-left: 0 }
   table.cards thead { display: none } table.cards tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0 }
   table.cards td { display: block; border: 0; padding: .1rem 0; text-align: left }
   table.cards td[data-name]::before { content: attr(data-name) ": "; color: var(--faint) } }
@@ -51,7 +56,7 @@ def page(record: dict[str, Any], images: list[pathlib.Path], films: list[pathlib
         # Without this a browser asks the server for an icon.
         '<link rel="icon" href="data:,">\n'
         f"<title>{_text(record['study'])} · attnflow</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{_text(record['title'])}</h1>\n"
+        f"<h1>{_prose(record['title'])}</h1>\n"
         f'<p class="sub">attnflow {_text(record["versions"]["attnflow"])}, {_text(record["study"])}</p>\n'
         f"{verdict}\n" + "\n".join(part for part in sections if part) + "\n</body>\n</html>\n"
     )
@@ -64,8 +69,8 @@ def _all_hold(count: int) -> str:
 def _claims(claims: list[dict[str, Any]]) -> str:
     rows = []
     for claim in claims:
-        printed = f"<br><small>printed: {_text(claim['printed'])}</small>" if claim["printed"] else ""
-        cells = (f"{_text(claim['statement'])}{printed}<br><small>{_text(claim['source'])}</small>", _text(claim["status"]))
+        printed = f"<br><small>printed: {_prose(claim['printed'])}</small>" if claim["printed"] else ""
+        cells = (f"{_prose(claim['statement'])}{printed}<br><small>{_text(claim['source'])}</small>", _text(claim["status"]))
         verdict = claim["verdict"]
         rows.append(
             f'<tr><td>{cells[0]}</td><td data-name="status">{cells[1]}</td>'
@@ -81,7 +86,7 @@ def _checks(checks: list[dict[str, Any]]) -> str:
             f'<td class="number" data-name="{key}">{_number(check[key])}</td>' for key in ("measured", "expected", "tolerance")
         )
         verdict = "holds" if check["ok"] else "fails"
-        rows.append(f'<tr><td>{_text(check["name"])}</td>{numbers}<td data-name="verdict" class="{verdict}">{verdict}</td></tr>')
+        rows.append(f'<tr><td>{_prose(check["name"])}</td>{numbers}<td data-name="verdict" class="{verdict}">{verdict}</td></tr>')
     return _table("Checks", ("check", "measured", "expected", "tolerance", "verdict"), rows)
 
 
@@ -96,8 +101,19 @@ def _table(title: str, heads: tuple[str, ...], rows: list[str]) -> str:
 def _rows(title: str, values: dict[str, Any]) -> str:
     if not values:
         return ""
-    rows = "".join(f"<tr><th>{_text(key)}</th><td>{_text(_shown(value))}</td></tr>" for key, value in values.items())
+    rows = "".join(f"<tr><th>{_text(key)}</th><td>{_text(_shown(value))}</td></tr>" for key, value in _leaves(values))
     return f'<h2>{title}</h2><div class="scroll"><table>{rows}</table></div>'
+
+
+def _leaves(values: dict[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested tables as one, with names such as `measure.n`."""
+    for key, value in values.items():
+        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            value = {str(i): item for i, item in enumerate(value)}
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{at}{key}.")
+        else:
+            yield f"{at}{key}", value
 
 
 def _shown(value: Any) -> str:
@@ -106,8 +122,6 @@ def _shown(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, list):
         return ", ".join(map(_shown, value[:12])) + (f", ... ({len(value)})" if len(value) > 12 else "")
-    if isinstance(value, dict):
-        return ", ".join(f"{key}: {_shown(item)}" for key, item in value.items())
     return str(value)
 
 
@@ -117,6 +131,12 @@ def _number(value: float | None) -> str:
 
 def _text(value: Any) -> str:
     return html.escape(str(value))
+
+
+def _prose(value: str) -> str:
+    """Text in which powers, as in e^{-2t}, n^2 and n^(-1/2), are raised."""
+    text = re.sub(r"\^(-?\w+)", r"<sup>\1</sup>", _text(value))
+    return re.sub(r"\^\{([^{}]*)\}|\^\(([^()]*)\)", lambda found: f"<sup>{found[1] or found[2]}</sup>", text)
 
 
 def _inline(file: pathlib.Path) -> str:
