@@ -17,6 +17,14 @@ def law(name: str, Q: Any, K: Any, V: Any) -> af.Attention:
     return af.Attention(logit, V, af.Sinkhorn() if name == "Sinkhorn" else af.Softmax())
 
 
+def matrices(seed: int, draws: int, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draws of random Q and K, and of a covariance with eigenvalues from 1/2 to 2."""
+    rng = np.random.default_rng([seed, dim])
+    turned = np.linalg.qr(rng.normal(size=(draws, dim, dim)))[0]
+    covs = np.einsum("kij,kj,klj->kil", turned, rng.uniform(0.5, 2.0, size=(draws, dim)), turned)
+    return *(rng.normal(size=(2, draws, dim, dim)) / 3), covs
+
+
 def velocities(Q: Any, K: Any, S: Any, nodes: int) -> tuple[dict[str, float], tuple[float, ...], float]:
     """In the plane: every law on tokens against its affine velocity; S' of Sinkhorn attention by the formulas; the equation for W."""
     gauss, V = af.Gaussian([0.3, -0.2], S), np.array([[1.0, 0.4], [-0.3, 0.8]])

@@ -6,10 +6,12 @@ From N(m, S) each law has an affine velocity `V E[y|x]`, so that `S' = M S + S M
 - L2, `-|Qx - Ky|^2`: `M = V (S^-1 + 2 K^T K)^-1 A`, `A = 2 K^T Q`, for all times;
 - Sinkhorn, the same logit: `M = V W A`, where W solves `W + W A S A^T W = S`.
 
-The velocities are compared with those of tokens on a fine grid, in the plane. In R^d with random Q, K, V softmax mostly blows up; where it
-does not, S tends to low rank. Measured here: to rank d/2, rounded down, or less.
+The velocities are compared with those of tokens on a fine grid, in the plane. In R^d with random Q, K, V softmax blows up in half of the
+runs; where it settles, S tends to low rank: here to d/2, rounded down, or less, but for one in 79. Runs that become too stiff for explicit
+steps, a quarter in R^3 and nearly half in R^5, are counted but not judged.
 """
 
+import collections
 import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from jaxtyping import Float, Int
 
 import attnflow as af
 from attnflow.studies.check import Check, Claim
-from attnflow.studies.gaussian_formulas import LAWS, law, off, velocities
+from attnflow.studies.gaussian_formulas import LAWS, law, matrices, off, velocities
 from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
@@ -58,9 +60,9 @@ class Spec:
     """how long L2 attention runs, over the time when softmax blows up"""
     dims: tuple[int, ...] = (3, 4, 5)
     """the dimensions for the limits"""
-    limits: int = 60
+    limits: int = 200
     """how many random Q, K, V for each of them"""
-    late: float = 300.0
+    late: float = 1000.0
     """when the limit is looked at"""
     seed: int = 0
     """of the random matrices"""
@@ -81,7 +83,7 @@ class Result:
     L2 attention; `paths[law]`: time and largest eigenvalue. `affine[law]` `[k]`: tokens against the Gaussian velocity, in the mean square.
     `formula` `[k, 3]`: the error of S' as stated, as printed, and as printed but with A = 2 K^T Q, against tokens; `residual` `[k]`: of the
     equation for W. `second[law]`: from rank one, the second eigenvalue over the first. `spectra[d]` `[runs, 2, d]`: the eigenvalues at a
-    tenth of the last time and then, of runs that did not blow up; `blown[d]`: how many did. Errors are relative."""
+    tenth of the last time and then, of runs that got there; `ended[d]`: how many ended how. Errors are relative."""
 
     spec: Spec
     blow_up: Float[np.ndarray, "k 2"]
@@ -93,7 +95,7 @@ class Result:
     residual: Float[np.ndarray, " k"]
     second: dict[str, float]
     spectra: dict[int, Float[np.ndarray, "runs 2 d"]]
-    blown: dict[int, int]
+    ended: dict[int, dict[str, int]]
 
     def ranks(self, dim: int) -> Int[np.ndarray, " runs"]:
         """The number of eigenvalues that neither vanish along time nor beside the largest."""
@@ -104,19 +106,11 @@ class Result:
 FAST = Spec(draws=2, dims=(3,), limits=10, late=100.0)
 
 
-def matrices(spec: Spec, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Random Q and K, and a covariance with eigenvalues from 1/2 to 2."""
-    rng = np.random.default_rng([spec.seed, dim])
-    turned = np.linalg.qr(rng.normal(size=(spec.draws, dim, dim)))[0]
-    covs = np.einsum("kij,kj,klj->kil", turned, rng.uniform(0.5, 2.0, size=(spec.draws, dim)), turned)
-    return *(rng.normal(size=(2, spec.draws, dim, dim)) / 3), covs
-
-
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Softmax and L2 from the same start, velocities of tokens, ranks."""
     spec = Spec() if spec is None else spec
     flows = parts(lambda k: compare(k, spec), range(spec.draws), "blow-up", progress)
-    Q, K, S = matrices(spec, 2)
+    Q, K, S = matrices(spec.seed, spec.draws, 2)
     seen = parts(lambda k: velocities(Q[k], K[k], S[k], spec.nodes), range(spec.draws), "tokens", progress)
     limits = parts(lambda dim: limit(dim, spec), spec.dims, "limits", progress)
     blow_up, inverse, l2 = (np.array([flow[i] for flow in flows]) for i in range(3))
@@ -131,7 +125,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
         np.array([residual for _, _, residual in seen]),
         {name: thin(name, spec) for name in LAWS[:2]},
         {dim: spectra for dim, (spectra, _) in zip(spec.dims, limits)},
-        {dim: blown for dim, (_, blown) in zip(spec.dims, limits)},
+        {dim: ended for dim, (_, ended) in zip(spec.dims, limits)},
     )
 
 
@@ -140,7 +134,7 @@ def compare(k: int, spec: Spec) -> tuple[Any, ...]:
     from scipy.integrate import solve_ivp
     from scipy.linalg import eigh
 
-    Q, K, S = (each[k] for each in matrices(spec, 3))
+    Q, K, S = (each[k] for each in matrices(spec.seed, spec.draws, 3))
     # Singular when (A + A^T) v = S_0^-1 v / t; of A and -A, that for which this is sooner.
     top = eigh(K.T @ Q + Q.T @ K, np.linalg.inv(S), eigvals_only=True)
     Q, exact = (Q, 1 / top[-1]) if top[-1] > -top[0] else (-Q, -1 / top[0])
@@ -167,7 +161,7 @@ def _spectra(path: af.Path) -> Float[np.ndarray, "t d"]:
 
 def thin(name: str, spec: Spec) -> float:
     """From a covariance of rank one: the second eigenvalue over the first at the end."""
-    Q, K, _ = (each[0] for each in matrices(spec, 3))
+    Q, K, _ = (each[0] for each in matrices(spec.seed, spec.draws, 3))
     v = np.array([1.0, 0.5, -0.5])
     V = np.random.default_rng([spec.seed, 1]).normal(size=(3, 3)) / 2
     path = af.solve(law(name, Q, K, V), af.Gaussian(np.zeros(3), np.outer(v, v)), 1.0, save_at=_FRAMES, rtol=1e-10, atol=1e-12)
@@ -175,38 +169,44 @@ def thin(name: str, spec: Spec) -> float:
     return float(np.abs(found[1]) / found[2])
 
 
-def limit(dim: int, spec: Spec) -> tuple[np.ndarray, int]:
-    """From S = I under softmax with random Q, K, V: the eigenvalues of S, late, where it lives on; and how often it does not."""
-    rng, alive = np.random.default_rng([spec.seed, dim, 2]), []
+def limit(dim: int, spec: Spec) -> tuple[np.ndarray, dict[str, int]]:
+    """From S = I under softmax with random Q, K, V: the eigenvalues of S, late, of the runs that get there; and how runs ended."""
+    rng, alive, ended = np.random.default_rng([spec.seed, dim, 2]), [], []
     times = np.append(np.linspace(0, spec.late / 10, _FRAMES - 1), spec.late)
     for Q, K, V in rng.normal(size=(spec.limits, 3, dim, dim)) / math.sqrt(dim):
-        path = af.solve(law("softmax", Q, K, V), af.Gaussian(np.zeros(dim), np.eye(dim)), spec.late, save_at=times, rtol=1e-5, atol=1e-8)
-        if path.status.kind == "reached":
+        path = af.solve(
+            law("softmax", Q, K, V),
+            af.Gaussian(np.zeros(dim), np.eye(dim)),
+            spec.late,
+            save_at=times,
+            rtol=1e-5,
+            atol=1e-8,
+            max_steps=10_000,
+        )
+        ended.append(path.status.kind)
+        if ended[-1] == "reached":
             alive.append(np.abs(_spectra(path)[-2:]))
-    return np.array(alive).reshape(-1, 2, dim), spec.limits - len(alive)
+    return np.array(alive).reshape(-1, 2, dim), dict(collections.Counter(ended))
 
 
 def checks(result: Result) -> list[Check]:
     """Closed forms, SciPy, tokens; and the ranks."""
     (found, exact), wrong = result.blow_up.T, result.formula[:, 1:].min(axis=1)
+    limits = {dim: result.ranks(dim) for dim in result.spec.dims}
     return [
         *(
-            Check(f"{name}: tokens against the affine velocity", float(gap.max()), 0.0, 1e-4, "gaussian")
+            Check(f"{name}: tokens less the affine velocity", float(gap.max()), 0.0, 1e-4, "gaussian")
             for name, gap in result.affine.items()
         ),
         Check("softmax: time of blow-up over the closed form", float((found / exact).max()), 1.0, 1e-5, "blow-up"),
         Check("softmax: S half way to the blow-up against the closed form", float(result.inverse.max()), 0.0, 1e-5, "blow-up"),
-        Check(
-            f"L2: S at {result.spec.longer:g} times the time of that blow-up, against SciPy", float(result.l2.max()), 0.0, 1e-5, "existence"
-        ),
+        Check(f"L2: S at {result.spec.longer:g} times that time, against SciPy", float(result.l2.max()), 0.0, 1e-5, "existence"),
         Check("Sinkhorn: residual of W + W A S A^T W = S", float(result.residual.max()), 0.0, 1e-10, "sinkhorn"),
         Check("Sinkhorn: S' by the formula against tokens", float(result.formula[:, 0].max()), 0.0, 1e-4, "sinkhorn"),
         Check("Sinkhorn: error of the formula over that as printed", float((result.formula[:, 0] / wrong).max()), 0.0, 1e-2, "sinkhorn"),
         *(Check(f"{name}: second eigenvalue from rank one", second, 0.0, 1e-9, "rank") for name, second in result.second.items()),
-        *(
-            Check(f"d = {dim}: share of limits with rank at most d/2", float((result.ranks(dim) <= dim // 2).mean()), 1.0, 0.1, "low rank")
-            for dim in result.spec.dims
-        ),
+        *(Check(f"d = {d}: share of limits with rank < d", float((rank < d).mean()), 1.0, 0.0, "low rank") for d, rank in limits.items()),
+        *(Check(f"d = {d}: share of limits with rank <= d/2", float((rank <= d // 2).mean()), 1.0, 0.1) for d, rank in limits.items()),
     ]
 
 
@@ -214,12 +214,10 @@ def measured(result: Result) -> dict[str, Any]:
     """The ranks of the limits, how often there is none, and how wrong the printed formula is."""
     return {
         "runs by rank of the limit": {f"d = {dim}": np.bincount(result.ranks(dim), minlength=dim + 1).tolist() for dim in result.spec.dims},
-        "runs that blew up": {f"d = {dim}": blown for dim, blown in result.blown.items()},
-        "relative error of S' under Sinkhorn attention": {
-            "as stated": result.formula[:, 0].tolist(),
-            "as printed": result.formula[:, 1].tolist(),
-            "as printed, with A = 2 K^T Q": result.formula[:, 2].tolist(),
-        },
+        "runs by how they ended": {f"d = {dim}": ended for dim, ended in result.ended.items()},
+        "relative error of S' under Sinkhorn attention": dict(
+            zip(("as stated", "as printed", "with A = 2 K^T Q"), result.formula.T.tolist())
+        ),
     }
 
 
@@ -240,6 +238,6 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
             counts = np.bincount(result.ranks(dim), minlength=max(dims) + 1)
             width = 0.8 / len(dims)
             right.bar(np.arange(max(dims) + 1) - 0.4 + (i + 0.5) * width, counts / counts.sum(), width, color=colour, label=f"$d = {dim}$")
-        right.set(xlabel="rank of the limit", ylabel="share of runs without blow-up", title="softmax, random $Q$, $K$, $V$")
+        right.set(xlabel="rank of the limit", ylabel="share of runs that settle", title="softmax, random $Q$, $K$, $V$")
         right.legend(loc="upper right")
     return page
