@@ -162,10 +162,6 @@ def measured(result: Result) -> dict[str, Any]:
     return {"status": str(result.path.status), "solver": result.path.stats}
 
 
-def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
-    return {"tokens": figure(result)}
-
-
 def figure(result: Result) -> "matplotlib.figure.Figure":
     """The tokens at four times, with their trails, and the energy along time."""
     path, drawn, last = result.path, style(result), len(result.path) - 1
