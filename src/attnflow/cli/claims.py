@@ -83,11 +83,9 @@ def _folder(out: pathlib.Path, name: str, resume: bool) -> Any:
 def _show(entries: Any, missed: list[tuple[str, str]], as_json: bool) -> int:
     import dataclasses
 
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.padding import Padding
 
-    from attnflow.ledger import number
     from attnflow.report.plain import plain
 
     failed = sum(entry.verdict == "fails" for entry in entries)
@@ -95,19 +93,10 @@ def _show(entries: Any, missed: list[tuple[str, str]], as_json: bool) -> int:
         print(json.dumps(plain([dataclasses.asdict(entry) for entry in entries]), indent=2, allow_nan=False))
         return 1 if failed else 0
     console = Console(highlight=False)
-    drawn = Table(box=box.SIMPLE_HEAD)
-    for name in ("claim", "status", "measured", "predicted", "tolerance", "verdict"):
-        drawn.add_column(
-            name, justify="right" if name in ("measured", "predicted", "tolerance") else "left", no_wrap=name not in ("claim", "status")
-        )
     colours = {"holds": "green", "fails": "red", "not measured": "yellow"}
     for entry in entries:
-        shown = entry.shown
-        numbers = ("", "", "") if shown is None else tuple(number(shown[key]) for key in ("measured", "expected", "tolerance"))
-        printed = f"\n[dim]printed: {_escaped(entry.printed)}[/]" if entry.printed else ""
-        claim = f"[bold]{entry.id}[/]\n{_escaped(entry.statement)}{printed}\n[dim]{_escaped(entry.source)}[/]"
-        drawn.add_row(claim, entry.status, *numbers, f"[{colours[entry.verdict]}]{entry.verdict}[/]")
-    console.print(drawn)
+        console.print(f"[bold]{entry.id}[/]  {entry.status}  [{colours[entry.verdict]}]{entry.verdict}[/]")
+        console.print(Padding("\n".join(_lines(entry)), (0, 0, 1, 2)))
     for name, why in missed:
         console.print(f"{name} was not measured: {why}", style="yellow", soft_wrap=True, markup=False)
     measured = [entry for entry in entries if entry.verdict != "not measured"]
@@ -116,7 +105,17 @@ def _show(entries: Any, missed: list[tuple[str, str]], as_json: bool) -> int:
     return 1 if failed else 0
 
 
-def _escaped(text: str) -> str:
+def _lines(entry: Any) -> list[str]:
+    """What the claim says, where it is from, and the check of it that is closest to failing."""
     from rich.markup import escape
 
-    return escape(text)
+    from attnflow.ledger import number
+
+    lines = [escape(entry.statement), f"[dim]{escape(entry.source)}[/]"]
+    if entry.printed:
+        lines.insert(1, f"[dim]printed: {escape(entry.printed)}[/]")
+    if entry.shown is not None:
+        measured, predicted, tolerance = (number(entry.shown[key]) for key in ("measured", "expected", "tolerance"))
+        more = f", the closest of {entry.checks} checks" if entry.checks > 1 else ""
+        lines.append(f"measured {measured}, predicted {predicted} within {tolerance}: {escape(entry.shown['name'])}{more}")
+    return lines

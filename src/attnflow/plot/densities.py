@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnflow.flow.path import Path
-from attnflow.measures import Grid
+from attnflow.measures import Gaussian, Grid
 from attnflow.plot.look import COLOURS, COLUMN, look, new_figure
 from attnflow.spaces import Sphere
 
@@ -48,6 +48,10 @@ def _plane(ax: Any, grid: Grid) -> None:
 def ellipses(path: Path, ax: "matplotlib.axes.Axes | None" = None, *, count: int = 8) -> "matplotlib.axes.Axes":
     """Draw a path of `Gaussian`s in the plane: the ellipses of one standard deviation at `count` frames, dark at the start, and the way of
     the mean. In other dimensions, the eigenvalues of the covariance along time. Returns the axes."""
+    if not isinstance(path.measure, Gaussian):
+        raise TypeError(f"ellipses draws a path of Gaussians, got one of {type(path.measure).__name__}")
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
     states = [path[i] for i in range(len(path))]
     with look():
         ax = new_figure(COLUMN, COLUMN).add_subplot() if ax is None else ax

@@ -14,7 +14,7 @@ def attention(weights: Any, ax: "matplotlib.axes.Axes | None" = None) -> "matplo
     """Draw an attention matrix `[m, n]`, such as `law.weights(mu.points, mu)`: queries down, keys across, on one scale from 0. Returns the
     axes."""
     matrix = np.asarray(weights, dtype=float)
-    if matrix.ndim != 2:
+    if matrix.ndim != 2 or not matrix.size:
         raise ValueError(f"attention draws a matrix [m, n], got shape {list(matrix.shape)}")
     with look():
         ax = new_figure(COLUMN, 0.85 * COLUMN).add_subplot() if ax is None else ax

@@ -1,5 +1,6 @@
 """Measurements on logarithmic scales, with the slope that is expected of them."""
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def rates(
         raise ValueError(f"x and every series must be positive and of one length, got {', '.join(map(repr, bad)) or 'x'}")
     with look():
         ax = new_figure(COLUMN, 0.75 * COLUMN).add_subplot() if ax is None else ax
-        for (name, y), colour, mark in zip(values.items(), COLOURS, "osD^vP*X", strict=False):
+        for (name, y), colour, mark in zip(values.items(), itertools.cycle(COLOURS), itertools.cycle("osD^vP*"), strict=False):
             ax.loglog(x, y, marker=mark, markersize=3.5, color=colour, label=name)
         if slope is not None and values:
             y = list(values.values())[-1]

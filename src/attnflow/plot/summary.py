@@ -19,7 +19,8 @@ def summary(path: Path, observed: dict[str, Any] | None = None) -> "matplotlib.f
     """A figure of a path: its measures (tokens at four times with their trails, ellipses, or the density along time), and below, numbers
     along time.
 
-    **Arguments:** `observed`, numbers at every frame by name, `[t]`. Tokens in more than three coordinates show their first three.
+    **Arguments:** `observed`, numbers at every frame by name, `[t]`; what has another shape is left out. Tokens in more than three
+    coordinates show their first three.
     """
     numbers = {name: np.asarray(values) for name, values in (observed or {}).items()}
     numbers = {name: values for name, values in numbers.items() if values.shape == (len(path),)}

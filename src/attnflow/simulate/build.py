@@ -29,13 +29,8 @@ def measure(spec: say.Spec, folder: pathlib.Path) -> Any:
         return _grid(wanted)
     key = jax.random.key(spec.seed)
     if wanted.file is not None:
-        try:
-            points = np.load(folder / wanted.file, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"measure.file: {wanted.file!r} is not an .npy file of numbers ({error})") from error
-        if points.ndim != 2 or points.dtype.kind not in "fiu" or not np.isfinite(points).all():
-            raise ValueError(f"measure.file must hold finite points [n, dim], got {points.dtype} of shape {list(points.shape)}")
-        return af.Particles(points.astype(float), space=af.Sphere() if wanted.space == "sphere" else af.Euclidean())
+        points = np.load(folder / wanted.file, allow_pickle=False).astype(float)
+        return af.Particles(points, space=af.Sphere() if wanted.space == "sphere" else af.Euclidean())
     n, dim = wanted.n, wanted.dim
     if wanted.space == "sphere":
         draw = {"uniform": af.samplers.sphere, "hemisphere": af.samplers.hemisphere, "orthonormal": af.samplers.orthonormal}
@@ -49,7 +44,8 @@ def measure(spec: say.Spec, folder: pathlib.Path) -> Any:
 
 def field(spec: say.Spec, dim: int) -> Any:
     """The law, or the mean of several, each with its own random numbers."""
-    heads = [_head(head, dim, key) for head, key in zip(spec.heads, jax.random.split(jax.random.key(spec.seed + 1), len(spec.heads)))]
+    keys = jax.random.split(jax.random.key(spec.seed + 1), len(spec.heads))
+    heads = [_head(head, dim, key) for head, key in zip(spec.heads, keys)]
     return heads[0] if len(heads) == 1 else af.MultiHead(heads)
 
 
@@ -71,20 +67,20 @@ def until(name: str) -> Any:
 
 
 def _grid(wanted: say.Grid) -> af.Grid:
-    if wanted.domain == "circle":
-        return af.Grid.from_density(
-            lambda x: 1 + wanted.amplitude * jnp.cos(wanted.mode * jnp.arctan2(x[:, 1], x[:, 0])), [af.Circle(wanted.cells)]
-        )
+    """The density at the middles of the cells, of mass one."""
     side = af.Interval(-wanted.half_width, wanted.half_width, wanted.cells)
-    axes = [side] if wanted.domain == "interval" else [side, side]
-    return af.Grid.from_density(lambda x: jnp.exp(-0.5 * jnp.sum(x**2, axis=1) / wanted.deviation**2), axes)
+    axes = {"circle": [af.Circle(wanted.cells)], "interval": [side], "square": [side, side]}[wanted.domain]
+    mesh = af.Grid.uniform(axes).mesh
+    if wanted.domain == "circle":
+        values = 1 + wanted.amplitude * jnp.cos(wanted.mode * jnp.arctan2(mesh.points[:, 1], mesh.points[:, 0]))
+    else:
+        values = jnp.exp(-0.5 * jnp.sum(mesh.points**2, axis=1) / wanted.deviation**2)
+    return af.Grid((values / jnp.sum(values * mesh.volumes)).reshape(mesh.shape), mesh)
 
 
 def _head(head: say.Law, dim: int, key: Any) -> Any:
     keys = jax.random.split(key, 5)
-    query, key_matrix, value = (
-        _matrix(name, getattr(head, name), dim, k) for name, k in zip(("query", "key", "value"), keys[:3], strict=True)
-    )
+    query, key_matrix, value = (_matrix(getattr(head, name), dim, k) for name, k in zip(("query", "key", "value"), keys[:3], strict=True))
     logit = af.dot_product if head.logit == "dot_product" else af.squared_distance
     masks = {"none": lambda: None, "causal": af.Causal, "window": lambda: af.Window(head.width), "alibi": lambda: af.ALiBi(head.slope)}
     law = af.Attention(
@@ -97,12 +93,9 @@ def _head(head: say.Law, dim: int, key: Any) -> Any:
     return law.then(af.Perceptron(inner, outer))
 
 
-def _matrix(name: str, wanted: Any, dim: int, key: Any) -> Any:
+def _matrix(wanted: Any, dim: int, key: Any) -> Any:
     if isinstance(wanted, float | int):
         return wanted * jnp.eye(dim)
     if isinstance(wanted, str):
         return af.matrices.gaussian(dim, key=key)[0] if wanted == "gaussian" else getattr(af.matrices, wanted)(dim, key=key)
-    widths = {len(row) for row in wanted}
-    if widths != {dim} or (name == "value" and len(wanted) != dim):
-        raise ValueError(f"law.{name} must have {dim} columns, as the measure is on R^{dim}, got rows of {sorted(widths)} numbers")
-    return jnp.asarray(wanted)
+    return jnp.asarray(wanted, dtype=float)

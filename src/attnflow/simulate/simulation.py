@@ -33,10 +33,14 @@ class Simulation:
 
     def check(self) -> None:
         """Build everything and find the shape of the velocity: what does not fit together shows here, before anything runs."""
-        with _refused():
+        with _refused("measure: "):
             mu = build.measure(self.said, self.folder)
+        with _refused("law: "):
             law = build.field(self.said, mu.dim)
             jax.eval_shape(lambda: mu.rate(law.at(mu, self.said.time.t0)))
+        with _refused("output.observe: "):
+            for observable in build.observables(self.said, law).values():
+                jax.eval_shape(observable, mu)
 
     def run(self, spec: Any, progress: bool = False) -> Result:
         said, time = self.said, self.said.time
@@ -48,12 +52,11 @@ class Simulation:
                 frames = np.expm1(frames * np.log1p(time.t1 - time.t0)) / (time.t1 - time.t0)
             times = time.t0 + (time.t1 - time.t0) * frames
             times[-1] = time.t1
-            own_steps = isinstance(mu, af.Grid)
             path = af.solve(
                 *(law, mu, time.t1, time.t0),
                 save_at=times,
-                rtol=None if own_steps else time.rtol,
-                atol=None if own_steps else time.atol,
+                rtol=time.rtol,
+                atol=time.atol,
                 noise=time.noise,
                 key=None if time.noise is None else jax.random.key(said.seed + 2),
                 max_steps=time.max_steps,
@@ -114,10 +117,19 @@ class Parameters:
 
 
 @contextlib.contextmanager
-def _refused() -> Any:
-    """What the library refuses is the user's input."""
+def _refused(place: str = "") -> Any:
+    """What the library refuses is the user's input, and so is what does not fit into memory."""
     try:
         yield
     except (ValueError, TypeError, NotImplementedError) as error:
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(line) from error
+        raise BadInput(f"{place}{_line(error)}") from error
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            raise BadInput(f"{place}out of memory; lower measure.n, measure.dim, measure.cells or time.frames") from error
+        raise
+
+
+def _line(error: Exception) -> str:
+    """One line, in which the cure stands last: a long one is cut in the middle."""
+    line = " ".join(str(error).split()) or type(error).__name__
+    return line if len(line) <= 400 else f"{line[:250]} ... {line[-150:]}"

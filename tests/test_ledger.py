@@ -1,0 +1,176 @@
+"""The ledger: how checks make a verdict, that its claims are in order, and the command that prints it."""
+
+import dataclasses
+import json
+import types
+
+import pytest
+
+from attnflow import ledger
+from attnflow.cli import main
+from attnflow.report.carry_out import judged
+from attnflow.studies import Check, Claim, studies
+
+STUDY = types.SimpleNamespace(
+    CLAIMS={
+        "a": Claim("A holds.", "arXiv:0000.00001, Theorem 1", "proved"),
+        "b": Claim("B holds | or not.", "arXiv:0000.00002", "refuted as printed", "B is twice that"),
+    }
+)
+
+
+def verdicts(*checks: Check) -> dict:
+    return {claim["id"]: claim for claim in judged(STUDY, "made", list(checks))}
+
+
+def test_the_check_closest_to_failing_is_shown():
+    checks = [Check("far", 1.0, 1.1, 1.0, "a"), Check("close", 1.0, 1.1, 0.11, "a"), Check("exact", 2.0, 2.0, 0.0, "a")]
+    found = verdicts(*checks, Check("of no claim", 1.0, 9.0, 0.1))["made/a"]
+    assert (found["verdict"], found["checks"], found["shown"]["name"]) == ("holds", 3, "close")
+    assert (found["statement"], found["status"], found["printed"]) == ("A holds.", "proved", "")
+
+
+@pytest.mark.parametrize(
+    "failing", [Check("b", 2.0, 1.0, 0.5, "a"), Check("b", float("nan"), 1.0, 9.0, "a"), Check("b", 1.1, 1.0, 0.0, "a")]
+)
+def test_all_checks_must_hold_and_the_failing_one_is_shown(failing):
+    found = verdicts(Check("a", 1.0, 1.2, 0.3, "a"), failing, Check("c", 1.0, 1.0, 0.0, "a"))["made/a"]
+    assert (found["verdict"], found["shown"]["name"]) == ("fails", "b")
+
+
+def test_a_claim_without_a_check_was_not_measured():
+    found = verdicts(Check("a", 1.0, 1.0, 0.0, "a"))
+    assert found["made/a"]["verdict"] == "holds"
+    assert (found["made/b"]["verdict"], found["made/b"]["checks"], found["made/b"]["shown"]) == ("not measured", 0, None)
+    assert judged(types.SimpleNamespace(), "made", []) == []
+
+
+def test_a_claim_says_what_is_printed_just_if_that_is_wrong():
+    for status, printed in (("refuted as printed", ""), ("proved", "something")):
+        with pytest.raises(ValueError, match="just a claim that is refuted as printed"):
+            Claim("A", "arXiv:0000.00001", status, printed)
+
+
+def test_every_claim_is_in_order():
+    found = ledger.claims()
+    names = [entry.id for entry in found]
+    assert len(set(names)) == len(names)
+    assert len(names) >= 45
+    assert {name.split("/")[0] for name in names} <= studies().keys()
+    for entry in found:
+        assert entry.status in ("proved", "conjectured", "numerics", "refuted as printed"), entry.id
+        assert bool(entry.printed) == (entry.status == "refuted as printed"), entry.id
+        assert entry.statement.strip(), entry.id
+        assert entry.source.strip(), entry.id
+        assert "\n" not in entry.statement + entry.source + entry.printed, entry.id
+        assert entry.verdict == "not measured"
+    assert any(entry.status == "refuted as printed" for entry in found)
+
+
+def entries() -> list[ledger.Entry]:
+    checks = [Check("rate", 1.0, 1.25, 0.5, "a"), Check("other", 1.0, 1.0, 0.5, "a"), Check("lost", float("nan"), 1.0, 0.5, "b")]
+    return [ledger.Entry(**claim) for claim in json.loads(json.dumps(ledger.plain(judged(STUDY, "made", checks))))]
+
+
+def test_the_page_of_a_record_is_stable():
+    page = ledger.markdown(entries())
+    assert page == ledger.markdown(entries())
+    assert page.splitlines()[-2:] == [
+        "| `made/a` A holds.<br>*arXiv:0000.00001, Theorem 1*<br>rate, the closest of 2 checks | proved | 1 | 1.25 | 0.5 | holds |",
+        "| `made/b` B holds \\| or not.<br>*Printed:* B is twice that<br>*arXiv:0000.00002*<br>lost | refuted as printed "
+        "| not finite | 1 | 0.5 | fails |",
+    ]
+    assert "2 claims; 1 hold of 2 measured; 1 are not what their source prints." in page
+    empty = dataclasses.replace(entries()[0], verdict="not measured", checks=0, shown=None)
+    assert ledger.markdown([empty]).splitlines()[-1].endswith("| proved | | | | not measured |")
+
+
+def test_a_record_is_written_and_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "studies", lambda: {"made": types.SimpleNamespace(**vars(STUDY), FAST=Check("spec", 1.0, 2.0, 3.0))})
+    monkeypatch.setattr(ledger, "RECORD", tmp_path / "ledger.json")
+    assert [entry.verdict for entry in ledger.recorded()] == ["not measured"] * 2, "no record, nothing measured"
+    ledger.save(entries(), tmp_path / "ledger.json")
+    assert ledger.recorded() == entries()
+    assert json.loads((tmp_path / "ledger.json").read_text())["specs"]["made"]["expected"] == 2.0
+    first = (tmp_path / "ledger.json").read_bytes()
+    ledger.save(ledger.recorded(), tmp_path / "ledger.json")
+    assert (tmp_path / "ledger.json").read_bytes() == first
+    # Words are those of the study, numbers those of the record; a claim that is gone is gone.
+    content = json.loads(first)
+    content["claims"][0]["statement"] = "as it was once"
+    content["claims"].append(content["claims"][0] | {"id": "made/gone"})
+    (tmp_path / "ledger.json").write_text(json.dumps(content))
+    assert ledger.recorded() == entries()
+
+
+def test_the_ledger_is_printed(capsys):
+    code = main(["claims", "--study", "normalisation"])
+    said = capsys.readouterr().out
+    assert code in (0, 1)
+    assert "normalisation/post  proved" in said
+    assert "Under Post-LN tokens collapse exponentially" in said
+    assert "4 claims" in said
+    main(["claims", "--study", "normalisation", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["id"] for entry in found] == [f"normalisation/{key}" for key in ("post", "pre", "ngpt", "sqrt")]
+    main(["claims", "--json"])
+    assert len(json.loads(capsys.readouterr().out)) == len(ledger.claims())
+
+
+def test_a_failing_claim_is_exit_1(monkeypatch, capsys):
+    monkeypatch.setattr(ledger, "recorded", lambda: [dataclasses.replace(entry, id=f"demo/{entry.id[5:]}") for entry in entries()])
+    assert main(["claims"]) == 1
+    said = capsys.readouterr().out
+    assert "2 claims, 2 measured, 1 fail; 1 are not what their source prints" in said
+    assert "measured 1, predicted 1.25 within 0.5: rate, the closest of 2 checks" in said
+    assert "measured not finite, predicted 1 within 0.5: lost" in said
+    assert "printed: B is twice that" in said
+    assert main(["claims", "--json"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--fast"], "--fast, --out, --resume and --save go with --run"),
+        (["--out", "here"], "go with --run"),
+        (["--resume"], "go with --run"),
+        (["--save"], "go with --run"),
+        (["--run", "--save"], "--save is for the whole ledger at small sizes; give --run --fast --save and no --study"),
+        (["--run", "--fast", "--save", "--study", "demo"], "no --study"),
+        (["--run", "--resume"], "--resume needs the folder to go on with; give --out"),
+        (["--study", "nothing"], "got 'nothing'"),
+        (["--colour"], "--colour"),
+        (["--run", "--fast", "--study", "demo", "--out", "file"], "is a file"),
+        (["--run", "--fast", "--study", "demo", "--out", "other"], "holds other files"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(argv, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "other" / "demo").mkdir(parents=True)
+    (tmp_path / "other" / "demo" / "thesis.tex").write_text("kept")
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["claims", *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert message in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.long
+def test_the_claims_of_a_study_are_measured_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["claims", "--run", "--fast", "--study", "context", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {entry["id"] for entry in found} == {entry.id for entry in ledger.claims() if entry.id.startswith("context/")}
+    assert {entry["verdict"] for entry in found} == {"holds"}
+
+    words = ["claims", "--run", "--fast", "--study", "context", "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    assert "0 fail" in capsys.readouterr().out
+    assert (tmp_path / "out" / "context" / "report.html").is_file()
+    assert json.loads((tmp_path / "out" / "context" / "claims.json").read_text())["claims"] == found
+    assert main(words) == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert main([*words, "--resume"]) == 0
