@@ -75,7 +75,7 @@ def entries(room: str) -> dict[str, Any]:
 
 def catalogue() -> str:
     """Every study: its docstring, its claims, its parameters."""
-    text = ["# The studies", "`attnflow run STUDY --help` says the same. With `--fast` the parameters are those of the last column."]
+    text = ["# The studies", "`attnflow run STUDY --help` says the same. With `--fast` parameters are those of the column fast."]
     for name, study in studies().items():
         title, _, rest = (inspect.getdoc(study) or "").partition("\n")
         text += [f"## {name}", f"**{title}**", rest.strip()]

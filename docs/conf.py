@@ -22,7 +22,8 @@ extensions = ["myst_parser"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "images"]
-# Formulas are code spans, blocks without a language are text.
+# Formulas are code spans or plain text, in which quotes, dots and dashes stay as they are; blocks without a language are text.
+smartquotes = False
 highlight_language = "none"
 pygments_style, pygments_dark_style = "default", "monokai"
 

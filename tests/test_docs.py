@@ -24,8 +24,10 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     cache = jax.config.jax_compilation_cache_dir
     names: dict = {}
     try:
-        for block in BLOCK.findall((ROOT / page).read_text()):
-            exec(compile(block, page, "exec"), names)
+        # As users have it.
+        with jax.numpy_rank_promotion("allow"):
+            for block in BLOCK.findall((ROOT / page).read_text()):
+                exec(compile(block, page, "exec"), names)
     finally:
         # Blocks that call the command line turn the cache on.
         jax.config.update("jax_compilation_cache_dir", cache)
