@@ -113,6 +113,8 @@ def test_the_ledger_is_printed(capsys):
     main(["claims", "--study", "normalisation", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert [entry["id"] for entry in found] == [f"normalisation/{key}" for key in ("post", "pre", "ngpt", "sqrt")]
+    main(["claims", "--study", "context", "--study", "demo", "--json"])
+    assert {entry["id"].split("/")[0] for entry in json.loads(capsys.readouterr().out)} == {"context", "demo"}
     main(["claims", "--json"])
     assert len(json.loads(capsys.readouterr().out)) == len(ledger.claims())
 

@@ -425,6 +425,13 @@ def test_help(argv, words, capsys):
     assert all(word in said for word in words)
 
 
+def test_a_reader_that_has_seen_enough_is_no_error(start):
+    listing = start("list", "--json", real=True)
+    listing.process.stdout.close()
+    assert listing.process.wait(120) == 0
+    assert listing.process.stderr.read() == ""
+
+
 def test_arguments_come_from_the_shell_by_default(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["attnflow", "version"])
     assert main() == 0

@@ -12,7 +12,7 @@ _TEXT = "The ledger: every claim, how it stands in the literature, and what was 
 _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "run": (bool, False, "measure the claims again, at the sizes of their sources"),
     "fast": (bool, False, "with --run: at small sizes, in minutes"),
-    "study": (tuple[str, ...], (), "only the claims of these studies"),
+    "study": (tuple[str, ...], (), "only the claims of this study; give it again for another"),
     "out": (pathlib.Path | None, None, "with --run: a folder for the reports of all studies; done ones are not run again with --resume"),
     "resume": (bool, False, "with --out: go on with what is there"),
     "save": (bool, False, "with --run --fast: write the table that ships with the package, and docs/ledger.md (in a checkout)"),

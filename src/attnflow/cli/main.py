@@ -1,6 +1,7 @@
 """Which command is wanted."""
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -48,7 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if first not in COMMANDS:
             names = ", ".join(COMMANDS)
             raise BadInput(f"the commands are {names}, got {repr(first) if first else 'none'}; attnflow --help says more")
-        return getattr(importlib.import_module(f"attnflow.cli.{COMMANDS[first]}"), f"{first}_")(rest)
+        code = getattr(importlib.import_module(f"attnflow.cli.{COMMANDS[first]}"), f"{first}_")(rest)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (BadInput, OSError) as error:
         print(f"attnflow: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

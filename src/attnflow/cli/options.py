@@ -6,6 +6,7 @@ import io
 import os
 import pathlib
 import re
+import typing
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -28,7 +29,10 @@ def parse(prog: str, text: str, argv: Sequence[str], options: dict[str, tuple[An
 
     fields: list[Any] = []
     for name, (kind, value, help_text) in options.items():
-        marks = (tyro.conf.arg(help=help_text), *([tyro.conf.Positional] if name.isupper() else []))
+        marks: list[Any] = [tyro.conf.arg(help=help_text)] + [tyro.conf.Positional] * name.isupper()
+        if typing.get_origin(kind) is tuple:
+            # An option that is given twice has both values.
+            marks.append(tyro.conf.UseAppendAction)
         annotated = kind
         for mark in marks:
             annotated = Annotated[annotated, mark]
