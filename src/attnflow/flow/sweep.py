@@ -55,7 +55,8 @@ def sweep(
     **Arguments:**
 
     - `make`: builds one member. It is traced and vectorised, so parameters are numbers without a value yet: shapes cannot depend on them.
-      The precision is that of the measure; float32 is about twice as fast.
+      What else it reads must stay as it is: it is not traced again because a global changed. The precision is that of the measure; float32
+      is about twice as fast.
     - `grid`: the values of each parameter, 1-D; all their combinations are run.
     - `seeds`: how many, or which ones. Seed s has the key `jax.random.key(s)` at every point of the grid.
     - `t1`, `t0`, `save_at`, `rtol`, `atol`, `step`: as in `af.solve`. Every member has steps of its own. On the circle the tolerance of a
