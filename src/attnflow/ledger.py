@@ -62,7 +62,8 @@ def measure_all(names: Iterable[str], work: Callable[[str], Any], workers: int |
     names = list(names)
     context = multiprocessing.get_context("spawn")
     found: dict[str, Any] = {}
-    pool = concurrent.futures.ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context)
+    # A new process a study: compiled programs fill the memory.
+    pool = concurrent.futures.ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context, max_tasks_per_child=1)
     with Progress(disable=not progress) as bar:
         task = bar.add_task("studies", total=len(names))
         try:

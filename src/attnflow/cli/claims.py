@@ -1,8 +1,10 @@
 """`attnflow claims`: the ledger, as recorded or measured again."""
 
+import contextlib
 import functools
 import json
 import pathlib
+import sys
 from typing import Any
 
 from attnflow.cli.options import configure, parse
@@ -59,14 +61,16 @@ def _measure(name: str, fast: bool, out: pathlib.Path | None, resume: bool) -> A
     from attnflow.studies import studies
 
     configure()
-    if out is None:
-        return ledger.measure(name, fast)
-    study = studies()[name]
-    typed = f"attnflow run {name}{' --fast' if fast else ''} --out {out / name}"
-    try:
-        outcome = carry_out(name, study, _spec(study, fast), _folder(out, name, resume), typed, progress=False)
-    except BadInput as error:
-        return name, [entry for entry in ledger.claims() if entry.id.split("/")[0] == name], str(error)
+    # What libraries print is not the command's output.
+    with contextlib.redirect_stdout(sys.stderr):
+        if out is None:
+            return ledger.measure(name, fast)
+        study = studies()[name]
+        typed = f"attnflow run {name}{' --fast' if fast else ''} --out {out / name}"
+        try:
+            outcome = carry_out(name, study, _spec(study, fast), _folder(out, name, resume), typed, progress=False)
+        except BadInput as error:
+            return name, [entry for entry in ledger.claims() if entry.id.split("/")[0] == name], str(error)
     return name, [ledger.Entry(**claim) for claim in outcome.record["claims"]], ""
 
 
