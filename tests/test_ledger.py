@@ -176,3 +176,11 @@ def test_the_claims_of_a_study_are_measured_again(tmp_path, monkeypatch, capsys)
     assert main(words) == 2
     assert "holds a run already" in capsys.readouterr().err
     assert main([*words, "--resume"]) == 0
+
+
+def test_the_record_that_ships_has_every_claim_and_the_page_is_made_from_it():
+    found = ledger.recorded()
+    assert [entry.id for entry in found if entry.verdict != "holds"] == [], "attnflow claims --run --fast --save measures them"
+    page = ledger.RECORD.parents[2] / "docs" / "ledger.md"
+    assert page.read_text() == ledger.markdown(found)
+    assert not any(" " in entry.id for entry in found)

@@ -83,6 +83,7 @@ def _study(command: str, name: str, study: Any, argv: list[str], out: pathlib.Pa
 def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: bool, as_json: bool) -> int:
     """Run it and say what came of it."""
     from rich.console import Console
+    from rich.markup import escape
 
     from attnflow.report import carry_out, identity
 
@@ -103,9 +104,13 @@ def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: 
         print((folder.path / "claims.json").read_text(), end="")
         return 1 if failed else 0
     console.print(table(outcome.checks))
+    for claim in outcome.record["claims"]:
+        colour = {"holds": "green", "fails": "red"}.get(claim["verdict"], "yellow")
+        console.print(f"[{colour}]{claim['verdict']}[/]  {escape(claim['statement'])} [dim]({escape(claim['source'])})[/]", soft_wrap=True)
     count = len(outcome.checks)
-    console.print(f"[red]{failed} of {count} checks fail[/]" if failed else f"all {count} checks hold")
+    console.print(f"\n[red]{failed} of {count} checks fail[/]" if failed else f"\nall {count} checks hold")
     console.print("wrote " + ", ".join(map(str, outcome.written)), soft_wrap=True, markup=False)
+    console.print(f"open {folder.path / 'report.html'} in a browser", soft_wrap=True, markup=False)
     return 1 if failed else 0
 
 

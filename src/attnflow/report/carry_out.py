@@ -100,7 +100,9 @@ def judged(study: Any, name: str, checks: list[Check]) -> list[dict[str, Any]]:
         worst = max(own, key=_strain, default=None)
         verdict = "not measured" if worst is None else "holds" if all(check.ok for check in own) else "fails"
         shown = None if worst is None else dataclasses.asdict(worst)
-        found.append({"id": f"{name}/{key}", **dataclasses.asdict(claim), "verdict": verdict, "checks": len(own), "shown": shown})
+        found.append(
+            {"id": f"{name}/{key.replace(' ', '-')}", **dataclasses.asdict(claim), "verdict": verdict, "checks": len(own), "shown": shown}
+        )
     return found
 
 
