@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
 SHOWN = [f"{page.relative_to(ROOT)}" for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))] if BLOCK.search(page.read_text())]
 # Pages of more than ten seconds.
-LONG = {"README.md", "docs/coming-from.md", "docs/solving.md", "docs/transport.md", "docs/tutorial.md"}
+LONG = {"README.md", "docs/coming-from.md", "docs/densities.md", "docs/solving.md", "docs/transport.md", "docs/tutorial.md"}
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.long] * (page in LONG)) for page in SHOWN])
