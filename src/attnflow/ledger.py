@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import signal
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -63,7 +64,14 @@ def measure_all(names: Iterable[str], work: Callable[[str], Any], workers: int |
     context = multiprocessing.get_context("spawn")
     found: dict[str, Any] = {}
     # A new process a study: compiled programs fill the memory.
-    pool = concurrent.futures.ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context, max_tasks_per_child=1)
+    pool = concurrent.futures.ProcessPoolExecutor(
+        workers or os.cpu_count(),
+        mp_context=context,
+        max_tasks_per_child=1,
+        # Ctrl-C reaches all processes; this one ends the others.
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
     with Progress(disable=not progress) as bar:
         task = bar.add_task("studies", total=len(names))
         try:
@@ -72,7 +80,7 @@ def measure_all(names: Iterable[str], work: Callable[[str], Any], workers: int |
                 found[waiting[done]] = done.result()
                 bar.update(task, advance=1, description=waiting[done])
         except BaseException:
-            for process in list(pool._processes.values()):
+            for process in multiprocessing.active_children():
                 process.terminate()
             raise
         finally:
