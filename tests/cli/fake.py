@@ -6,6 +6,7 @@ As a script it is the command line with this study alone.
 import dataclasses
 import os
 import pathlib
+import signal
 import sys
 import time
 from typing import Any
@@ -108,5 +109,7 @@ def studies_with_this() -> dict[str, Any]:
 if __name__ == "__main__":
     from attnflow.cli import main
 
+    # A process that is begun in the background ignores Ctrl-C, and so do those that it begins.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     studies.studies = studies_with_this
     sys.exit(main())
