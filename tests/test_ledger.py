@@ -45,6 +45,11 @@ def test_a_claim_without_a_check_was_not_measured():
     assert judged(types.SimpleNamespace(), "made", []) == []
 
 
+def test_a_check_of_a_claim_that_is_not_there_is_an_error():
+    with pytest.raises(KeyError, match="made has no claim 'c', its claims are a, b"):
+        verdicts(Check("a", 1.0, 1.0, 0.0, "c"))
+
+
 def test_a_claim_says_what_is_printed_just_if_that_is_wrong():
     for status, printed in (("refuted as printed", ""), ("proved", "something")):
         with pytest.raises(ValueError, match="just a claim that is refuted as printed"):

@@ -94,8 +94,10 @@ def versions() -> dict[str, str]:
 def judged(study: Any, name: str, checks: list[Check]) -> list[dict[str, Any]]:
     """The claims of a study with what was measured for each: it holds if all its checks do, and the one closest to failing is shown. A
     claim without a check was not measured."""
-    found = []
-    for key, claim in getattr(study, "CLAIMS", {}).items():
+    found, claims = [], getattr(study, "CLAIMS", {})
+    if lost := [check.claim for check in checks if check.claim and check.claim not in claims]:
+        raise KeyError(f"{name} has no claim {lost[0]!r}, its claims are {', '.join(claims)}")
+    for key, claim in claims.items():
         own = [check for check in checks if check.claim == key]
         worst = max(own, key=_strain, default=None)
         verdict = "not measured" if worst is None else "holds" if all(check.ok for check in own) else "fails"

@@ -1,7 +1,7 @@
-"""Lost in the middle: under causal attention with ALiBi the last token hears the first and the latest, and least those between.
+"""Lost in the middle: under causal attention with ALiBi the last token hears least those between (after arXiv:2605.09213).
 
-After arXiv:2605.09213, which proves a U-shaped profile for causal tokens, independent and uniform, under a smallness condition. Derived
-here for tokens on the circle, `theta_i' =` the softmax average of `sin(theta_j - theta_i)` over j <= i with logits
+That paper proves a U-shaped profile for causal tokens, independent and uniform, under a smallness condition. Derived here for tokens on
+the circle, `theta_i' =` the softmax average of `sin(theta_j - theta_i)` over j <= i with logits
 `beta cos(theta_i - theta_j) - a (s_i - s_j)`, where s = i/n is the order. Uniform tokens stay uniform, and a small mode `e^{ik theta}`,
 of size eta(s) at order s, obeys
 
