@@ -371,7 +371,8 @@ def test_the_users_own_cache_is_kept(tmp_path):
 
 @pytest.mark.long
 def test_the_demo_has_a_movie(tmp_path, capsys):
-    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    import imageio_ffmpeg
+
     small = ["--n", "6", "--beta", "4", "--t1", "2", "--seed", "3", "--frames", "8"]
     assert main(["demo", "--out", str(tmp_path / "demo"), *small, "--json"]) == 0
     assert names(tmp_path / "demo") == FILES
@@ -469,3 +470,11 @@ def test_completion_for_other_shells(capsys):
     for shell, word in {"zsh": "bashcompinit", "fish": "__fish_use_subcommand"}.items():
         assert main(["completion", shell]) == 0
         assert word in capsys.readouterr().out
+
+
+def test_a_lock_that_its_owner_takes_away_meanwhile_is_not_held(fake, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    monkeypatch.setattr("fcntl.flock", lambda lock, how: (out / ".lock").unlink())
+    assert main(["run", "fake", "--out", str(out)]) == 2
+    assert "another run writes to" in capsys.readouterr().err
+    assert not (out / "run.json").exists()

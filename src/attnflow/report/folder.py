@@ -60,7 +60,10 @@ class Folder:
         with (self.path / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                # The run before takes its lock file away at its end: then this one holds a file that nobody else would find.
+                if os.fstat(lock.fileno()).st_ino != (self.path / ".lock").stat().st_ino:
+                    raise BlockingIOError
+            except (BlockingIOError, FileNotFoundError):
                 raise BadInput(f"another run writes to {str(self.path)!r} at this moment; wait for it, or give another --out") from None
             # Another run may have come first.
             self.check(what)

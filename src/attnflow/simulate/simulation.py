@@ -44,7 +44,7 @@ class Simulation:
 
     def run(self, spec: Any, progress: bool = False) -> Result:
         said, time = self.said, self.said.time
-        with _refused():
+        with _in_memory():
             mu = build.measure(said, self.folder)
             law = build.field(said, mu.dim)
             frames = np.linspace(0, 1, time.frames)
@@ -117,12 +117,20 @@ class Parameters:
 
 
 @contextlib.contextmanager
-def _refused(place: str = "") -> Any:
-    """What the library refuses is the user's input, and so is what does not fit into memory."""
+def _refused(place: str) -> Any:
+    """What the library refuses when it is given the parts of a file is the user's input; later, a wrong type is an error of ours."""
+    with _in_memory(place):
+        try:
+            yield
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise BadInput(f"{place}{_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _in_memory(place: str = "") -> Any:
+    """What does not fit into memory is the user's input too."""
     try:
         yield
-    except (ValueError, TypeError, NotImplementedError) as error:
-        raise BadInput(f"{place}{_line(error)}") from error
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
             raise BadInput(f"{place}out of memory; lower measure.n, measure.dim, measure.cells or time.frames") from error
