@@ -11,6 +11,7 @@ from attnflow._version import __version__ as __version__
 if TYPE_CHECKING:
     from attnflow import plot as plot
     from attnflow import theory as theory
+    from attnflow._compiled import keep_compiled as keep_compiled
     from attnflow.attention.closure import closure_residual as closure_residual
     from attnflow.attention.field import Field as Field
     from attnflow.attention.heads import MultiHead as MultiHead
@@ -128,6 +129,7 @@ if TYPE_CHECKING:
 
 _MODULES = {"matrices": "measures.matrices", "plot": "plot", "samplers": "measures.samplers", "theory": "theory"}
 _NAMES = {
+    "_compiled": ("keep_compiled",),
     "spaces": ("Euclidean", "Sphere"),
     "measures": (
         *("Affine", "Circle", "Gaussian", "GaussianMixture", "Grid", "Icosphere", "Interval", "Order", "Particles", "Zonal"),

@@ -1,16 +1,23 @@
 """Turning user input into arrays: one dtype rule, one clear error for each kind of bad input.
 
 Values are checked on the host, when they are known. Inside `jit` and `grad` an array has no value yet, so only its shape is checked.
+What is small and known is computed by NumPy: each operation of JAX on its own is a program to compile.
 """
 
+import functools
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
+import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 _PRECISION_WARNING = (
     "float64 input becomes float32, because JAX runs in 32-bit mode. For double precision call "
@@ -24,6 +31,35 @@ def known(*values: Any) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
 
+def array(value: Any, dtype: Any = None) -> Array:
+    """`value` as a JAX array; nothing is compiled for numbers that are on the host."""
+    if isinstance(value, jax.Array):
+        return value if dtype is None or value.dtype == dtype else on_host(lambda a: a.astype(dtype), value)
+    return jax.device_put(np.asarray(value, dtype))
+
+
+def on_host(function: Callable[..., PyTree], *arrays: Array | None) -> Any:
+    """`function(*arrays)` for a function of operators and methods that NumPy's arrays and JAX's share: by NumPy when the values are known,
+    so that nothing is compiled; as part of the program when they are being traced."""
+    if not known(*arrays) or any(a.dtype not in (np.float32, np.float64) for a in arrays if a is not None):
+        return function(*arrays)
+    return jax.tree.map(array, function(*(None if a is None else np.asarray(a) for a in arrays)))
+
+
+def one_program(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """`function`, compiled as a whole when it is called with values; part of the program when its arguments are being traced.
+
+    Its arguments are pytrees; what is not an array is static, so it must be hashable and must not change from call to call.
+    """
+    compiled = eqx.filter_jit(function)
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return compiled(*args, **kwargs) if known(args, kwargs) else function(*args, **kwargs)
+
+    return call
+
+
 def floats(name: str, value: Any, shape: str) -> Array:
     """`value` as a finite floating-point array with the axes that `shape` names, such as "n d".
 
@@ -33,24 +69,37 @@ def floats(name: str, value: Any, shape: str) -> Array:
         _warned.add("x64")
         warnings.warn(_PRECISION_WARNING, stacklevel=4)
     try:
-        array = jnp.asarray(value)
+        found = _array_of(value)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of numbers of shape [{', '.join(shape.split())}], got {value!r}") from error
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        if not jnp.issubdtype(array.dtype, jnp.integer):
-            raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
-        array = array.astype(jnp.result_type(float))
+    if not jnp.issubdtype(found.dtype, jnp.floating):
+        if not jnp.issubdtype(found.dtype, jnp.integer):
+            raise ValueError(f"{name} must hold real numbers, got dtype {found.dtype}")
+        found = found.astype(jnp.result_type(float))
     axes = shape.split()
-    if array.ndim != len(axes):
-        raise ValueError(f"{name} must have shape [{', '.join(axes)}], got {list(array.shape)}")
-    if 0 in array.shape:
-        raise ValueError(f"{name} must not be empty, got shape {list(array.shape)}")
-    if known(array):
-        bad = ~np.isfinite(np.asarray(array))
+    if found.ndim != len(axes):
+        raise ValueError(f"{name} must have shape [{', '.join(axes)}], got {list(found.shape)}")
+    if 0 in found.shape:
+        raise ValueError(f"{name} must not be empty, got shape {list(found.shape)}")
+    if known(found):
+        bad = ~np.isfinite(np.asarray(found))
         if bad.any():
             where = [int(i) for i in np.argwhere(bad)[0]]
-            raise ValueError(f"{name} must be finite, got {np.asarray(array)[tuple(where)]} at {where}")
-    return array
+            raise ValueError(f"{name} must be finite, got {np.asarray(found)[tuple(where)]} at {where}")
+    return array(found)
+
+
+def _array_of(value: Any) -> Array | np.ndarray:
+    """An array, on the host where its numbers are; lists may hold values that are being traced."""
+    if isinstance(value, jax.Array):
+        return value
+    if not known(value):
+        return jnp.asarray(value)
+    host = np.asarray(value)
+    if host.dtype.kind in "OSU":
+        return jnp.asarray(value)
+    # Numbers without a dtype of their own, and float64 under 32-bit JAX, have JAX's.
+    return host.astype(jnp.result_type(float)) if host.dtype == np.float64 else host
 
 
 def positive(name: str, value: Any) -> Array:

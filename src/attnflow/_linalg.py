@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import known, square
+from attnflow._arrays import known, on_host, square
 
 
 @jax.custom_jvp
@@ -56,7 +56,7 @@ def covariance(name: str, value) -> Float[Array, "d d"]:
         lowest = np.linalg.eigvalsh(host)[0]
         if lowest < -slack:
             raise ValueError(f"{name} must be positive semidefinite, got smallest eigenvalue {lowest:.6g}")
-    return (matrix + matrix.T) / 2
+    return on_host(lambda a: (a + a.T) / 2, matrix)
 
 
 def is_psd(matrix: Array) -> bool:

@@ -3,9 +3,12 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._arrays import one_program
+
 _FEW = 8
 
 
+@one_program
 def dot(x: Float[Array, "*n d"], y: Float[Array, "*n d"]) -> Float[Array, "*n"]:
     """`<x_i, y_i>` along the last axis."""
     if not 1 <= x.shape[-1] <= _FEW:
@@ -16,6 +19,7 @@ def dot(x: Float[Array, "*n d"], y: Float[Array, "*n d"]) -> Float[Array, "*n"]:
     return total
 
 
+@one_program
 def times(x: Float[Array, "n d"], matrix: Float[Array, "e d"]) -> Float[Array, "n e"]:
     """`matrix x_i` for every row."""
     if not 1 <= x.shape[-1] <= _FEW // 2:

@@ -6,9 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._arrays import cast, floats, square
+from attnflow._arrays import array, cast, floats, on_host, square
 from attnflow._linalg import is_psd
 from attnflow._rows import times
 from attnflow.attention.field import Field
@@ -138,5 +139,6 @@ class AttentionVelocity(eqx.Module):
 def simple_attention(beta: Any, dim: int, normalize: Normalisation | None = None, mask: Mask | None = None) -> Attention:
     """`V = I`, `A = beta I`: SA of arXiv:2312.10794 with softmax, USA with `Unnormalized()`."""
     number = floats("beta", beta, "")
-    eye = jnp.eye(dim, dtype=number.dtype)
-    return Attention(Logit(number * eye, psd=is_psd(number * eye)), eye, normalize, mask)
+    eye = array(np.eye(dim, dtype=number.dtype))
+    A = on_host(lambda beta, eye: beta * eye, number, eye)
+    return Attention(Logit(A, psd=is_psd(A)), eye, normalize, mask)

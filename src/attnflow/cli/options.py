@@ -3,10 +3,10 @@
 import contextlib
 import dataclasses
 import io
-import os
-import pathlib
 import re
+import sys
 import typing
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -76,15 +76,10 @@ def double_precision() -> None:
 
 def configure() -> None:
     """Double precision, and compiled programs kept from run to run where the user's cache can be written."""
-    import jax
+    from attnflow._compiled import keep_compiled
 
     double_precision()
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
-        return
-    with contextlib.suppress(OSError, RuntimeError):
-        home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-        cache = pathlib.Path(home) / "attnflow"
-        cache.mkdir(parents=True, exist_ok=True)
-        if os.access(cache, os.W_OK):
-            jax.config.update("jax_compilation_cache_dir", str(cache))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    with warnings.catch_warnings(record=True) as said:
+        keep_compiled()
+    for warning in said:
+        print(f"attnflow: {warning.message}", file=sys.stderr)

@@ -6,9 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import cast, floats, square
+from attnflow._arrays import array, cast, floats, square
 from attnflow.attention.field import Field
 from attnflow.measures import FlowingMeasure
 from attnflow.sums import Engine
@@ -33,8 +34,8 @@ class Perceptron(Field):
     def __init__(self, hidden: Any, out: Any, hidden_bias: Any = None, out_bias: Any = None, activation: Callable = jax.nn.relu):
         self.hidden, self.out = floats("hidden", hidden, "h d"), floats("out", out, "d h")
         (h, d), dtype = self.hidden.shape, self.hidden.dtype
-        self.hidden_bias = jnp.zeros(h, dtype) if hidden_bias is None else floats("hidden_bias", hidden_bias, "h")
-        self.out_bias = jnp.zeros(d, dtype) if out_bias is None else floats("out_bias", out_bias, "d")
+        self.hidden_bias = array(np.zeros(h, dtype)) if hidden_bias is None else floats("hidden_bias", hidden_bias, "h")
+        self.out_bias = array(np.zeros(d, dtype)) if out_bias is None else floats("out_bias", out_bias, "d")
         self.activation = activation
         if self.out.shape != (d, h) or self.hidden_bias.shape != (h,) or self.out_bias.shape != (d,):
             raise ValueError(
@@ -66,7 +67,7 @@ class ResNet(Field):
 
     def __init__(self, weight: Any, bias: Any = None, activation: Callable = jnp.tanh):
         self.weight = square("weight", weight)
-        self.bias = jnp.zeros(len(self.weight), self.weight.dtype) if bias is None else floats("bias", bias, "d")
+        self.bias = array(np.zeros(len(self.weight), self.weight.dtype)) if bias is None else floats("bias", bias, "d")
         self.activation = activation
         if len(self.bias) != len(self.weight):
             raise ValueError(f"weight [d, d] and bias [d] must agree, got {list(self.weight.shape)} and {list(self.bias.shape)}")

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from attnflow._arrays import array, known
 from attnflow.flow.observe import Observed
 from attnflow.measures import FlowingMeasure
 
@@ -54,7 +55,7 @@ class Path:
     def __getitem__(self, i: int) -> Any:
         if not -len(self) <= i < len(self):
             raise IndexError(f"the path has {len(self)} frames, got index {i}")
-        return self.measure.with_state(jax.tree.map(lambda s: s[i], self.states))
+        return self.measure.with_state(jax.tree.map(lambda s: array(np.asarray(s)[i]) if known(s) else s[i], self.states))
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
@@ -65,7 +66,8 @@ class Path:
         return self[-1]
 
     def __repr__(self) -> str:
-        return f"Path({len(self)} frames of {type(self.measure).__name__}, t = {self.ts[0]:.6g} .. {self.ts[-1]:.6g}, {self.status})"
+        ts = np.asarray(self.ts)
+        return f"Path({len(self)} frames of {type(self.measure).__name__}, t = {ts[0]:.6g} .. {ts[-1]:.6g}, {self.status})"
 
     def save(self, folder: Any) -> None:
         """Write the path to a new folder, which `af.load_path` reads."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from attnflow._arrays import array
 from attnflow.flow.observe import Observed, series
 from attnflow.flow.path import Path, Status
 from attnflow.flow.store import Store, fingerprint, provenance
@@ -98,8 +99,8 @@ def path_of(
     """The path; if positions were not kept, its one frame is the last state."""
     observed = {name: Observed(frames.ts, values) for name, values in frames.observed.items()} | on_host
     if frames.states is None:
-        return Path(jnp.asarray(t)[None], jax.tree.map(lambda leaf: leaf[None], state), status, stats, measure, observed)
-    return Path(jnp.asarray(frames.ts), jax.tree.map(jnp.asarray, frames.states), status, stats, measure, observed)
+        return Path(array(t)[None], jax.tree.map(lambda leaf: leaf[None], state), status, stats, measure, observed)
+    return Path(array(frames.ts), jax.tree.map(array, frames.states), status, stats, measure, observed)
 
 
 def dataset(measure: FlowingMeasure, frames: Frames, ends: list[End], attributes: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from attnflow.flow.loop import Moving, empty_frames, march
 from attnflow.flow.stepping import Carried, Settled
 from attnflow.measures import FlowingMeasure, Noise
 from attnflow.sums import Engine
@@ -55,14 +56,13 @@ class Problem(eqx.Module):
         return jnp.any(~(extent(state) <= self.room))
 
     @property
-    def event(self) -> diffrax.Event | None:
-        """What ends a segment before its time: a cloud without room, then the user's `until`."""
-        conditions = []
-        if self.room is not None:
-            conditions.append(lambda t, y, args, **_: self.left(y))
-        if self.until is not None:
-            conditions.append(lambda t, y, args, **_: self.over(t, y))
-        return diffrax.Event(conditions) if conditions else None
+    def conditions(self) -> Callable[[Array, PyTree], Array] | None:
+        """What ends a segment before its time, if anything may: a cloud without room, or the user's `until`."""
+        if self.room is None:
+            return None if self.until is None else self.over
+        if self.until is None:
+            return lambda t, state: self.left(state)
+        return lambda t, state: self.left(state) | self.over(t, state)
 
     @property
     def term(self) -> diffrax.AbstractTerm:
@@ -98,14 +98,20 @@ def start(problem: Problem, t0: Array) -> tuple[Carry, Array]:
     """The carry before the first step, and the largest rate of change there."""
     term, state = problem.term, problem.measure.state
     order = problem.solver.error_order(term)
-    end, control = problem.controller.init(term, t0, t0, state, None, None, problem.solver.func, order)
+    speed, size = largest(problem.rate(t0, state)), largest(state)
+    # A hundredth of the time in which the state would double: short, and the controller lengthens it within a few steps. A second
+    # evaluation of the velocity would tell more, and take longer to compile than those steps take to run.
+    guess = 0.01 * jnp.where(speed > 0, jnp.where(size > 0, size, 1) / jnp.where(speed > 0, speed, 1), 1)
+    end, control = problem.controller.init(term, t0, t0, state, guess, None, problem.solver.func, order)
     jumped = None if problem.controller.jumps is None else jnp.array(False)
     carry = Carry(t0, state, problem.solver.init(term, t0, end, state, None), control, jumped)
-    return _strong(carry), largest(problem.rate(t0, state))
+    return _strong(carry), speed
 
 
 @eqx.filter_jit
-def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: int) -> tuple[Carry, PyTree, Outcome]:
+def segment(
+    problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: int, differentiable: bool = False
+) -> tuple[Carry, PyTree, Outcome]:
     """From `carry.t` to `end`, saving at `ts`; interpolated frames are settled too."""
     # A first step that all but reaches the end goes to the end: round-off must not leave a sliver behind.
     planned, reach = carry.control[1], end - carry.t
@@ -115,40 +121,39 @@ def segment(problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: in
         first = problem.controller.before_jump(carry.t, carry.t + first) - carry.t
         # A frame at a jump is taken just before it: no step ends on the jump itself.
         ts = jnp.where(jnp.any(ts[:, None] == jumps[None], axis=1), jnp.nextafter(ts, carry.t), ts)
-    frames = diffrax.SubSaveAt(ts=ts, fn=lambda t, y, args: problem.frame(y))
-    solution = diffrax.diffeqsolve(
-        problem.term,
-        problem.solver,
-        carry.t,
-        end,
-        first,
-        carry.state,
-        saveat=diffrax.SaveAt(subs=(frames, diffrax.SubSaveAt(t1=True)), solver_state=True, controller_state=True, made_jump=True),
-        stepsize_controller=problem.controller,
-        solver_state=carry.solver,
-        controller_state=carry.control,
-        made_jump=carry.jumped,
-        event=problem.event,
-        max_steps=max_steps,
-        throw=False,
+    # Conditions that hold at the start, as when a run goes on after it stopped, end the segment there.
+    over = problem.conditions
+    begin = Moving(
+        t=carry.t,
+        t_next=jnp.minimum(carry.t + first, end),
+        y=carry.state,
+        solver=carry.solver,
+        control=carry.control,
+        jumped=carry.jumped,
+        fine=jnp.asarray(True),
+        over=jnp.array(False) if over is None else over(carry.t, carry.state),
+        accepted=jnp.array(0),
+        rejected=jnp.array(0),
+        frame=jnp.array(0),
+        saved=empty_frames(problem.frame, carry.state, len(ts)),
     )
-    (saved_ts, (now,)), (saved, last) = solution.ts, solution.ys  # pyright: ignore[reportGeneralTypeIssues]
-    state = jax.tree.map(lambda y: y[0], last)
-    velocity = problem.field.at(problem.measure.with_state(state), now, problem.sums)
-    left = jnp.array(False) if problem.room is None else (solution.result == diffrax.RESULTS.event_occurred) & problem.left(state)
+    last = march(problem.term, problem.solver, problem.controller, begin, ts, end, problem.frame, over, max_steps, differentiable)
+    velocity = problem.field.at(problem.measure.with_state(last.y), last.t, problem.sums)
+    left = jnp.array(False) if problem.room is None else last.over & problem.left(last.y)
+    reached = (last.t >= end) & last.fine & ~last.over
     outcome = Outcome(
-        saved_ts,
-        solution.result == diffrax.RESULTS.successful,
+        jnp.where(jnp.arange(len(ts)) < last.frame, ts, jnp.inf),
+        reached,
         left,
-        (solution.result == diffrax.RESULTS.event_occurred) & ~left,
-        solution.result == diffrax.RESULTS.max_steps_reached,
-        jnp.isfinite(largest(state)),
-        solution.stats["num_accepted_steps"],
-        solution.stats["num_rejected_steps"],
+        last.over & ~left,
+        ~reached & last.fine & ~last.over,
+        jnp.isfinite(largest(last.y)),
+        last.accepted,
+        last.rejected,
         getattr(velocity, "report", {}),
     )
-    jumped = None if jumps is None else jnp.asarray(solution.made_jump)
-    return _strong(Carry(now, state, solution.solver_state, solution.controller_state, jumped)), saved, outcome
+    after = Carry(last.t, last.y, last.solver, last.control, last.jumped)
+    return _strong(after), last.saved, outcome
 
 
 @eqx.filter_jit

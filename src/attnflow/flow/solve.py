@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnflow._arrays import known, positive
+from attnflow._arrays import array, known, on_host, positive
 from attnflow.flow.noise import default_step, noise_of
 from attnflow.flow.observe import split
 from attnflow.flow.path import Path, Status
@@ -99,7 +99,7 @@ def solve(
         if on_host or until is not None or out is not None:
             raise ValueError("inside jit and grad solve has no host observables, no until and no out; call it outside")
         return _solve_traced(problem, carry, span, min(max_steps, _TRACED_STEPS))
-    if not jnp.isfinite(rate):
+    if not np.isfinite(np.asarray(rate)):
         raise ValueError(
             f"the velocity at t0 must be finite, got {float(rate)}; an unnormalised law with large logits needs Unnormalized(log_scale=...)"
         )
@@ -137,13 +137,14 @@ def problem_of(field, mu, span: Times, rtol, atol, solver, step, sums, observe, 
     if isinstance(mu, Grid) and given:
         raise ValueError(f"a Grid is stepped by its own scheme, got {', '.join(given)}; leave it out, or give step=")
     double = mu.dtype == jnp.float64
-    rtol = positive("rtol", (1e-7 if double else 1e-4) if rtol is None else rtol).astype(mu.dtype)
-    atol = positive("atol", (1e-9 if double else 1e-6) if atol is None else atol).astype(mu.dtype)
-    step = None if step is None else positive("step", step).astype(mu.dtype)
-    smallest = 16 * jnp.finfo(mu.dtype).eps * jnp.maximum(jnp.abs(span.t0), jnp.abs(span.t1))
+    rtol = array(positive("rtol", (1e-7 if double else 1e-4) if rtol is None else rtol), mu.dtype)
+    atol = array(positive("atol", (1e-9 if double else 1e-6) if atol is None else atol), mu.dtype)
+    step = None if step is None else array(positive("step", step), mu.dtype)
+    smallest = on_host(lambda t0, t1: 16 * jnp.finfo(mu.dtype).eps * (abs(t0) + abs(t1)), span.t0, span.t1)
     jumps = getattr(field, "jumps", None)
-    jumps = None if jumps is None else jumps.astype(mu.dtype)
-    own = mu.own_steps((span.t1 - span.t0) / 32 if step is None else step, smallest)
+    jumps = None if jumps is None else array(jumps, mu.dtype)
+    longest = on_host(lambda t0, t1: (t1 - t0) / 32, span.t0, span.t1) if step is None else step
+    own = mu.own_steps(longest, smallest)
     settled = Settled(mu.default_solver(noise) if solver is None else solver, mu.settle)
     steps = controller(rtol, atol, step, smallest, mu.error_norm, jumps) if own is None else Carried(own, jumps)
     return Problem(field, mu, settled, steps, sums, observe, until, noise, None, keep_states)
@@ -172,7 +173,7 @@ def _store(out: Any, problem: Problem, span: Times, max_steps: int) -> Store:
 
 def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -> Path:
     """The whole run as one segment, for `jit` and `grad`."""
-    after, saved, outcome = segment(problem, carry, span.frames, span.t1, max_steps)
+    after, saved, outcome = segment(problem, carry, span.frames, span.t1, max_steps, differentiable=True)
     saved = eqx.error_if(
         saved,
         ~outcome.reached,
@@ -193,8 +194,8 @@ def _stretch(
     parts = [_one(problem, span.t0, problem.measure.state)] if first and span.first else []
     steps = {"accepted": 0, "rejected": 0}
     while True:
-        end = jnp.asarray(block.end, problem.measure.dtype)
-        carry, saved, outcome = segment(problem, carry, jnp.asarray(block.ts), end, max_steps)
+        end = array(block.end, problem.measure.dtype)
+        carry, saved, outcome = segment(problem, carry, array(block.ts), end, max_steps)
         figures = figures_of(outcome)
         steps = {name: count + figures[name] for name, count in steps.items()}
         parts.append(jax.tree.map(lambda leaf, count=block.count: np.asarray(leaf)[:count], Frames(outcome.ts, *saved)))
@@ -213,7 +214,7 @@ def _stretch(
 
 def _one(problem: Problem, t: Any, state: Any) -> Frames:
     """A single frame, of a state that is on its space already and is kept as it is."""
-    one = Frames(t, state if problem.keep_states else None, frame(problem, state)[1])
+    one = Frames(t, state if problem.keep_states else None, frame(problem, state)[1] if problem.observe else {})
     return jax.tree.map(lambda leaf: np.asarray(leaf)[None], one)
 
 

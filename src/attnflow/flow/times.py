@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, known
+from attnflow._arrays import array, floats, known
 
 
 class Times(NamedTuple):
@@ -20,16 +20,19 @@ class Times(NamedTuple):
 
 def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
     """The frames asked for by `save_at`, a count or increasing times; t1 is always the last one."""
-    t0, t1 = floats("t0", t0, "").astype(dtype), floats("t1", t1, "").astype(dtype)
-    if known(t0, t1) and not t1 > t0:
+    t0, t1 = array(floats("t0", t0, ""), dtype), array(floats("t1", t1, ""), dtype)
+    if known(t0, t1) and not float(t1) > float(t0):
         raise ValueError(f"t1 must be later than t0, got t0 = {float(t0)}, t1 = {float(t1)}")
     if isinstance(save_at, int | np.integer):
         if save_at < 1:
             raise ValueError(f"save_at must be at least 1 frame, got {save_at}")
         count = int(save_at)
-        frames = jnp.linspace(t0, t1, count)[1:] if count > 1 else t1[None]
+        if known(t0, t1):
+            frames = array(np.linspace(np.asarray(t0), np.asarray(t1), max(count, 2), dtype=dtype)[1:])
+        else:
+            frames = jnp.linspace(t0, t1, max(count, 2))[1:]
         return Times(t0, t1, frames, count > 1)
-    frames = floats("save_at", save_at, "t").astype(dtype)
+    frames = array(floats("save_at", save_at, "t"), dtype)
     if not known(frames, t0, t1):
         raise ValueError("save_at must be a count of frames inside jit and grad, got times")
     start, end = np.asarray(t0), np.asarray(t1)
@@ -44,7 +47,7 @@ def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
         raise ValueError(f"save_at must lie in [t0, t1] = [{start}, {end}], got times from {host[0]} to {host[-1]}")
     after = host[host > start]
     after = after if len(after) and after[-1] == end else np.append(after, end)
-    return Times(t0, t1, jnp.asarray(after), bool(host[0] == start))
+    return Times(t0, t1, array(after), bool(host[0] == start))
 
 
 class Block(NamedTuple):

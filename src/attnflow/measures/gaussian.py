@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from attnflow._arrays import floats
+from attnflow._arrays import array, floats
 from attnflow._linalg import covariance, psd_sqrt
 from attnflow.measures.base import FlowingMeasure, Measure, Noise, Velocity, affine_only
 from attnflow.measures.particles import Particles
@@ -36,7 +36,7 @@ class Gaussian(FlowingMeasure):
         if len(mean) != len(cov):
             raise ValueError(f"mean and cov must agree in dimension, got {list(mean.shape)} and {list(cov.shape)}")
         dtype = jnp.result_type(mean, cov)
-        self.mean, self.cov, self.space = mean.astype(dtype), cov.astype(dtype), Euclidean()
+        self.mean, self.cov, self.space = array(mean, dtype), array(cov, dtype), Euclidean()
 
     @property
     def dim(self) -> int:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, known
+from attnflow._arrays import array, floats, known, on_host
 from attnflow.measures.base import FlowingMeasure, Noise, Velocity
 from attnflow.spaces import Euclidean, Space
 
@@ -44,7 +44,8 @@ class Particles(FlowingMeasure):
         """`log w`, minus infinity for a token without mass."""
         if self.weights is None:
             n = len(self.points)
-            return jnp.full(n, -np.log(n), self.points.dtype)
+            # Not a constant of a compiled program, which would hold n numbers.
+            return array(np.full(n, -np.log(n), self.points.dtype)) if known(self.points) else jnp.full(n, -np.log(n), self.points.dtype)
         massive = self.weights > 0
         return jnp.where(massive, jnp.log(jnp.where(massive, self.weights, 1)), -jnp.inf)
 
@@ -141,7 +142,7 @@ class Shaken(diffrax.AbstractTerm):
 
 
 def _weights(weights: Any, points: Array) -> Array:
-    weights = floats("weights", weights, "n").astype(points.dtype)
+    weights = array(floats("weights", weights, "n"), points.dtype)
     if len(weights) != len(points):
         raise ValueError(f"weights must have one entry a token, {len(points)}, got {len(weights)}")
     if known(weights):
@@ -150,11 +151,11 @@ def _weights(weights: Any, points: Array) -> Array:
             raise ValueError(f"weights must not be negative, got {host.min()} at [{host.argmin()}]")
         if host.sum() == 0:
             raise ValueError("weights must have positive total mass, got 0")
-    return weights / weights.sum()
+    return on_host(lambda w: w / w.sum(), weights)
 
 
 def _order(order: Any, points: Array) -> Array:
-    order = floats("order", order, "n").astype(points.dtype)
+    order = array(floats("order", order, "n"), points.dtype)
     if len(order) != len(points):
         raise ValueError(f"order must have one entry a token, {len(points)}, got {len(order)}")
     if known(order):

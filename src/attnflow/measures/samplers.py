@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from attnflow._arrays import floats, positive
+from attnflow._arrays import floats, one_program, positive
 from attnflow.measures.mixture import GaussianMixture
 from attnflow.measures.particles import Particles
 from attnflow.spaces import Sphere
@@ -24,7 +24,8 @@ def mixture(n: int, weights: Any, means: Any, covs: Any, *, key: PRNGKeyArray) -
 
 def sphere(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
     """n tokens uniform on the unit sphere S^{dim-1} of R^dim."""
-    return Particles(Sphere().nearest(_gauss(n, dim, key, dtype)), space=Sphere())
+    _count(n, dim)
+    return Particles(_uniform_directions(n, dim, key, dtype), space=Sphere())
 
 
 def hemisphere(n: int, dim: int, *, key: PRNGKeyArray, pole: Any = None, dtype: Any = None) -> Particles:
@@ -61,6 +62,11 @@ def orthonormal(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Pa
         raise ValueError(f"at most {dim} tokens of R^{dim} are orthonormal, got n = {n}")
     frame, _ = jnp.linalg.qr(_gauss(n, dim, key, dtype).T)
     return Particles(frame.T, space=Sphere())
+
+
+@one_program
+def _uniform_directions(n: int, dim: int, key: PRNGKeyArray, dtype: Any) -> Array:
+    return Sphere().nearest(_gauss(n, dim, key, dtype))
 
 
 def _gauss(n: int, dim: int, key: PRNGKeyArray, dtype: Any) -> Array:

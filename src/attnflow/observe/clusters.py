@@ -17,6 +17,8 @@ from attnflow.spaces import Sphere
 _PAIRS, _FLAT, _BLOCK = 2**23, 3, 2**24
 # Tokens of a cell that count as few, and how many of a cell are tried.
 _FEW, _TRIES = 32, 8
+# Up to this many tokens all pairs are compared at once.
+_SMALL = 512
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +75,12 @@ def clusters(mu: Any, radius: Any, floor: float = 0.0) -> Clusters:
 
 def components(points: Float[np.ndarray, "n d"], reach: float) -> Int[np.ndarray, " n"]:
     """Which component of the graph that joins points within reach each point is in."""
-    from scipy.spatial import KDTree
-
+    if len(points) <= _SMALL:
+        return _by_labels(points, reach)
     if points.shape[1] > 2 * _FLAT:
         return _by_blocks(points, reach)
+    from scipy.spatial import KDTree
+
     tree = KDTree(points, balanced_tree=False, compact_nodes=False)
     some = points[:: max(len(points) // 1000, 1)]
     share = tree.query_ball_point(some, reach, return_length=True).mean()
@@ -84,6 +88,19 @@ def components(points: Float[np.ndarray, "n d"], reach: float) -> Int[np.ndarray
         pairs = tree.query_pairs(reach, output_type="ndarray")
         return _united(len(points), pairs[:, 0], pairs[:, 1])
     return _by_cells(points, reach) if points.shape[1] <= _FLAT else _by_blocks(points, reach)
+
+
+def _by_labels(points: np.ndarray, reach: float) -> np.ndarray:
+    """All pairs, without SciPy, which takes longer to import than a small cloud takes: every point takes the smallest label within reach."""
+    near = sum((x[:, None] - x[None]) ** 2 for x in points.T) <= reach**2
+    label = np.arange(len(points))
+    while True:
+        least = np.where(near, label[None], len(points)).min(axis=1)
+        # A label is a point of its component, which may have taken a smaller one by now.
+        least = least[least]
+        if (least == label).all():
+            return np.unique(label, return_inverse=True)[1]
+        label = least
 
 
 def _by_cells(points: np.ndarray, reach: float) -> np.ndarray:

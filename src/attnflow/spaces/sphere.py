@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import known
+from attnflow._arrays import known, one_program
 from attnflow._rows import dot
 from attnflow.spaces.base import Space
 from attnflow.spaces.norm import norm
@@ -16,16 +16,20 @@ _OFF = 1e-5
 class Sphere(Space):
     """The unit sphere: `P_x v = v - <x, v> x`, geodesics are great circles."""
 
+    @one_program
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
         return v - dot(x, v)[..., None] * x
 
+    @one_program
     def nearest(self, x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
         return x / norm(x)
 
+    @one_program
     def exp(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
         angle = norm(v)
         return self.nearest(jnp.cos(angle) * x + jnp.sinc(angle / jnp.pi) * v)
 
+    @one_program
     def distance(self, x: Float[Array, "*n d"], y: Float[Array, "*n d"]) -> Float[Array, "*n"]:
         # arccos<x, y> loses half the digits near 0 and pi; this form keeps them.
         return 2 * jnp.arctan2(norm(x - y), norm(x + y))[..., 0]

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from attnflow._arrays import one_program
 from attnflow.sums.atoms import Atoms, rows
 from attnflow.sums.base import Engine
 from attnflow.sums.choose import automatic, check_engine, choose
@@ -20,8 +21,14 @@ def average(
     logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None, order: Float[Array, " m"] | None = None
 ) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
     """`log Z(x) = log integral e^{l(x,y)} dmu(y)` and the average `integral e^{l(x,y)} y dmu(y) / Z(x)`."""
+    return _average(fitted(logit, x, atoms, sums, order), logit, x, atoms, order)
+
+
+@one_program
+def _average(
+    engine: Engine, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None
+) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
     sight = atoms.sight(order)
-    engine = fitted(logit, x, atoms, sums, order)
     q, k, b, a, c = rows(engine, logit, x, atoms)
     log_norm, mean = engine.softmax(q, k, b, sight)
     assert mean is not None
@@ -31,7 +38,11 @@ def average(
 
 def log_integral(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None) -> Float[Array, " m"]:
     """`log integral e^{l(x,y)} dmu(y)`."""
-    engine = fitted(logit, x, atoms, sums)
+    return _log_integral(fitted(logit, x, atoms, sums), logit, x, atoms)
+
+
+@one_program
+def _log_integral(engine: Engine, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> Float[Array, " m"]:
     q, k, b, a, _ = rows(engine, logit, x, atoms)
     return engine.softmax(q, k, b, with_mean=False)[0] + a
 

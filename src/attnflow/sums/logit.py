@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, positive
+from attnflow._arrays import array, floats, on_host, one_program, positive
 from attnflow._linalg import is_psd
 from attnflow._rows import dot, times
 
@@ -32,11 +32,13 @@ class Logit(eqx.Module):
         """The dimension d of the tokens."""
         return self.A.shape[1]
 
+    @one_program
     def __call__(self, x: Float[Array, "m d"], y: Float[Array, "n d"]) -> Float[Array, "m n"]:
         """The matrix of logits `l(x_i, y_j)`."""
         queries, bias, rest, keys = self.centred(x, y, jnp.mean(y, axis=0))
         return queries @ keys.T + bias[None, :] + rest[:, None]
 
+    @one_program
     def centred(
         self, x: Float[Array, "m d"], y: Float[Array, "n d"], c: Float[Array, " d"]
     ) -> tuple[Float[Array, "m d"], Float[Array, " n"], Float[Array, " m"], Float[Array, "n d"]]:
@@ -88,12 +90,12 @@ def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = 
     """
     Q, K, T = _matrices(query, key, temperature)
     a, b = _bias("query_bias", query_bias, Q), _bias("key_bias", key_bias, K)
-    A = K.T @ Q / T
+    A = on_host(lambda K, Q, T: K.T @ Q / T, K, Q, T)
     return Logit(
         A,
-        p=None if a is None else K.T @ a / T,
-        r=None if b is None else Q.T @ b / T,
-        constant=None if a is None or b is None else jnp.vdot(a, b) / T,
+        p=None if a is None else on_host(lambda K, a, T: K.T @ a / T, K, a, T),
+        r=None if b is None else on_host(lambda Q, b, T: Q.T @ b / T, Q, b, T),
+        constant=None if a is None or b is None else on_host(lambda a, b, T: a @ b / T, a, b, T),
         psd=query is key or is_psd(A),
     )
 
@@ -101,8 +103,8 @@ def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = 
 def squared_distance(query: Any, key: Any, temperature: Any = 1.0) -> Logit:
     """`-|Q x - K y|^2 / temperature`: `A = 2 K^T Q / temperature`, `P = 2 K^T K / temperature`, `R = 2 Q^T Q / temperature`."""
     Q, K, T = _matrices(query, key, temperature)
-    A = 2 * K.T @ Q / T
-    return Logit(A, 2 * K.T @ K / T, 2 * Q.T @ Q / T, psd=query is key or is_psd(A))
+    A, P, R = on_host(lambda K, Q, T: (2 * K.T @ Q / T, 2 * K.T @ K / T, 2 * Q.T @ Q / T), K, Q, T)
+    return Logit(A, P, R, psd=query is key or is_psd(A))
 
 
 def _matrices(query: Any, key: Any, temperature: Any) -> tuple[Array, Array, Array]:
@@ -110,13 +112,13 @@ def _matrices(query: Any, key: Any, temperature: Any) -> tuple[Array, Array, Arr
     if Q.shape != K.shape:
         raise ValueError(f"query and key must have the same shape [p, d], got {list(Q.shape)} and {list(K.shape)}")
     dtype = jnp.result_type(Q, K)
-    return Q.astype(dtype), K.astype(dtype), T.astype(dtype)
+    return array(Q, dtype), array(K, dtype), array(T, dtype)
 
 
 def _bias(name: str, value: Any, matrix: Array) -> Array | None:
     if value is None:
         return None
-    bias = floats(name, value, "p").astype(matrix.dtype)
+    bias = array(floats(name, value, "p"), matrix.dtype)
     if len(bias) != len(matrix):
         raise ValueError(f"{name} must have one entry a row of query and key, {len(matrix)}, got {len(bias)}")
     return bias
