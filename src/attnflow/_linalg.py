@@ -5,19 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import known, on_host, square
+from attnflow._arrays import known, on_host, one_program, square
+
+
+@one_program
+def psd_sqrt(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """The symmetric square root R of a symmetric positive semidefinite matrix X. Its derivative solves `R dR + dR R = dX`."""
+    return _root(matrix)
 
 
 @jax.custom_jvp
-def psd_sqrt(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """The symmetric square root R of a symmetric positive semidefinite matrix X. Its derivative solves `R dR + dR R = dX`."""
+def _root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
     values, vectors = jnp.linalg.eigh(matrix)
     return (vectors * jnp.sqrt(jnp.maximum(values, 0))[None]) @ vectors.T
 
 
-@psd_sqrt.defjvp
-def _psd_sqrt_jvp(primals, tangents):
-    root = psd_sqrt(*primals)
+@_root.defjvp
+def _root_jvp(primals, tangents):
+    root = _root(*primals)
     return root, _lyapunov(root, *tangents)
 
 

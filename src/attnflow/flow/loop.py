@@ -69,9 +69,9 @@ def march(
         )
         # A step that is too long may leave the domain of the velocity: NaN is an error without bound, and the step is rejected.
         error = jax.tree.map(lambda e: jnp.where(jnp.isnan(e), jnp.inf, e), error)
-        keep, t, t_next, jumped, control, judged = controller.adapt_step_size(
-            s.t, s.t_next, s.y, y, None, error, solver.error_order(term), s.control
-        )
+        order: Any = solver.error_order(term)
+        judgement: Any = controller.adapt_step_size(s.t, s.t_next, s.y, y, None, error, order, s.control)
+        keep, t, t_next, jumped, control, judged = judgement
         t = jnp.minimum(t, end)
         # A rejected step that was cut to the end is halved at least.
         t_next = jnp.where(t_next > close, jnp.where(keep, end, t + 0.5 * (end - t)), t_next)

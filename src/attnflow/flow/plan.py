@@ -93,12 +93,15 @@ class Recorder(Engine):
     def softmax(self, *args: Any, **kwargs: Any) -> Any:
         raise ValueError("sums in a loop must be fitted before it")
 
-    def pointwise(self, kernel: Any, q: Array, k: Array, *rest: Any) -> Array:
-        self.found.append(choose(len(q), len(k), self.request))
-        return Nothing().pointwise(kernel, q, k, *rest)
+    def over(self, queries: int, keys: int) -> Engine:
+        self.found.append(choose(queries, keys, self.request))
+        return Nothing()
 
-    def largest(self, q: Array, *rest: Any) -> Array:
-        return Nothing().largest(q, *rest)
+    def pointwise(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError("an engine is asked for before a sum")
+
+    def largest(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError("an engine is asked for before a sum")
 
 
 class Nothing(Engine):

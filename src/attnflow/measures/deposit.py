@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import known
+from attnflow._arrays import known, one_program
 from attnflow.measures.axes import Circle, Icosphere, Interval, Order
 from attnflow.measures.mesh import Mesh
 
@@ -21,6 +21,11 @@ def deposited(
     cell), which keeps the mean. An order goes to its own cell; on an icosphere a point goes to the nearest one."""
     if isinstance(mesh.axes[0], Icosphere):
         return jnp.zeros(mesh.shape, weights.dtype).at[_nearest(mesh, points)].add(weights)
+    return _shared(mesh, points, weights, order)
+
+
+@one_program
+def _shared(mesh: Mesh, points: Float[Array, "m d"], weights: Float[Array, " m"], order: Float[Array, " m"] | None) -> Float[Array, "..."]:
     shares = []
     columns = iter(points.T)
     for axis in mesh.axes:
@@ -55,11 +60,12 @@ def _pair(axis: Any, *x: Float[Array, " m"]) -> list[tuple[Array, Array]]:
 def check_inside(mesh: Mesh, points: Float[Array, "m d"]) -> None:
     """Raise if a point lies beyond the walls of a box."""
     intervals = [axis for axis in mesh.axes if isinstance(axis, Interval)]
-    for axis, x in zip(intervals, points.T):
-        if known(x):
-            low, high = float(jnp.min(x)), float(jnp.max(x))
-            if low < axis.low or high > axis.high:
-                raise ValueError(f"points must lie in [{axis.low}, {axis.high}], got {low:.6g} to {high:.6g}; widen the Interval")
+    if not known(points):
+        return
+    for axis, x in zip(intervals, np.asarray(points).T):
+        low, high = float(x.min()), float(x.max())
+        if low < axis.low or high > axis.high:
+            raise ValueError(f"points must lie in [{axis.low}, {axis.high}], got {low:.6g} to {high:.6g}; widen the Interval")
 
 
 def _nearest(mesh: Mesh, points: Float[Array, "m 3"]) -> Array:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from attnflow._arrays import floats, known
+from attnflow._arrays import array, floats, known, on_host, one_program
 from attnflow.measures.axes import Axis, Circle, Icosphere, Interval, Order, Zonal
 from attnflow.measures.base import FlowingMeasure, Noise, Velocity
 from attnflow.measures.deposit import check_inside, deposited, rule_around
@@ -57,7 +57,7 @@ class Grid(FlowingMeasure):
     def uniform(cls, axes: Any) -> "Grid":
         """The uniform law."""
         where = axes if isinstance(axes, Mesh) else mesh(axes)
-        return cls(jnp.full(where.shape, 1 / jnp.sum(where.volumes)), where)
+        return cls(np.full(where.shape, 1 / np.sum(np.asarray(where.volumes))), where)
 
     @classmethod
     def deposit(cls, mu: Particles, axes: Any) -> "Grid":
@@ -97,6 +97,7 @@ class Grid(FlowingMeasure):
         return self.mass.reshape(-1)
 
     @property
+    @one_program
     def log_weights(self) -> Float[Array, " n"]:
         """`log mass`, minus infinity for an empty cell."""
         some = self.weights > 0
@@ -114,11 +115,13 @@ class Grid(FlowingMeasure):
         return self.points.shape[1]
 
     @property
+    @one_program
     def mean(self) -> Float[Array, " d"]:
         centre = self.weights @ self.points
         return centre * jnp.eye(self.dim, dtype=self.dtype)[0] if self._zonal else centre
 
     @property
+    @one_program
     def cov(self) -> Float[Array, "d d"]:
         if self._zonal:
             x, mean = self.points[:, 0], self.mean[0]
@@ -280,11 +283,11 @@ _NARROW = "a cell is wider than the kernel, whose width is {:.3g}: the axis need
 
 
 def _masses(density: Any, where: Mesh) -> Array:
-    values = jnp.asarray(density)
+    values = density if isinstance(density, jax.Array) else np.asarray(density)
     if values.shape != where.shape:
         raise ValueError(f"density must have one number a cell, {list(where.shape)}, got {list(values.shape)}")
-    values = floats("density", values.reshape(-1), "n").astype(where.points.dtype)
-    mass = values * where.volumes
+    values = array(floats("density", values.reshape(-1), "n"), where.points.dtype)
+    mass = on_host(lambda rho, volumes: rho * volumes, values, where.volumes)
     if known(values):
         host = np.asarray(values)
         if host.min() < 0:
@@ -292,4 +295,4 @@ def _masses(density: Any, where: Mesh) -> Array:
         total = float(mass.sum())
         if not abs(total - 1) <= _OFF:
             raise ValueError(f"density must have mass 1 on these axes, got {total:.6g}; divide by it, or give it room")
-    return (mass / mass.sum()).reshape(where.shape)
+    return on_host(lambda mass: (mass / mass.sum()).reshape(where.shape), mass)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow._arrays import array
 from attnflow.measures.axes import Axis, Circle, Icosphere, Interval, Order, Zonal
 from attnflow.measures.icosphere import icosphere
 from attnflow.measures.links import Links, Rows, listed
@@ -77,7 +78,7 @@ def mesh(axes: Any, dtype: Any = None) -> Mesh:
 
 def _mesh(parts: Parts, order: np.ndarray | None, space: Space, axes: tuple[Axis, ...], dtype: Any) -> Mesh:
     def real(values: np.ndarray) -> Array:
-        return jnp.asarray(values, dtype)
+        return array(values, dtype)
 
     return Mesh(
         real(parts.points),

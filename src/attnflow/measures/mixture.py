@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from attnflow._arrays import floats, known
+from attnflow._arrays import array, floats, known, on_host, one_program
 from attnflow._linalg import covariance
 from attnflow.measures.base import Measure
 from attnflow.measures.gaussian import Gaussian
@@ -39,14 +39,14 @@ class GaussianMixture(Measure):
             )
         if known(weights) and (float(weights.min()) < 0 or float(weights.sum()) == 0):
             raise ValueError(f"weights must be non-negative with positive sum, got {np.asarray(weights).tolist()}")
-        covs = jnp.stack([covariance(f"covs[{i}]", cov) for i, cov in enumerate(covs)])
+        covs = _stacked([covariance(f"covs[{i}]", cov) for i, cov in enumerate(np.asarray(covs) if known(covs) else covs)])
         if known(covs):
             lowest = np.linalg.eigvalsh(np.asarray(covs))[:, 0]
             if lowest.min() <= 0:
                 raise ValueError(f"covs must be positive definite, got smallest eigenvalue {lowest.min():.6g} in [{lowest.argmin()}]")
         dtype = jnp.result_type(weights, means, covs)
-        self.weights = (weights / weights.sum()).astype(dtype)
-        self.means, self.covs = means.astype(dtype), covs.astype(dtype)
+        self.weights = array(on_host(lambda w: w / w.sum(), weights), dtype)
+        self.means, self.covs = array(means, dtype), array(covs, dtype)
 
     @property
     def dim(self) -> int:
@@ -57,6 +57,7 @@ class GaussianMixture(Measure):
         return self.weights @ self.means
 
     @property
+    @one_program
     def cov(self) -> Float[Array, "d d"]:
         spread = self.means - self.mean[None]
         return jnp.tensordot(self.weights, self.covs, axes=1) + spread.T @ (spread * self.weights[:, None])
@@ -90,15 +91,26 @@ class GaussianMixture(Measure):
 
     def _components(self, x: Any) -> tuple[Float[Array, "k m"], Float[Array, "k m d"]]:
         """`log w_k N(x; m_k, S_k)` and `S_k^-1 (x - m_k)`."""
-        x = floats("x", x, "m d").astype(self.means.dtype)
+        x = array(floats("x", x, "m d"), self.means.dtype)
         if x.shape[1] != self.dim:
             raise ValueError(f"x must have rows in R^{self.dim} like the mixture, got {list(x.shape)}")
+        return _terms(self.weights, self.means, self.covs, x)
 
-        def one(mean, cov):
-            factor = jnp.linalg.cholesky(cov)
-            pull = jax.scipy.linalg.cho_solve((factor, True), (x - mean[None]).T).T
-            log_norm = jnp.log(jnp.diagonal(factor)).sum() + 0.5 * len(mean) * np.log(2 * np.pi)
-            return -0.5 * jnp.sum((x - mean[None]) * pull, axis=1) - log_norm, pull
 
-        logs, pulls = jax.vmap(one)(self.means, self.covs)
-        return logs + jnp.log(self.weights)[:, None], pulls
+@one_program
+def _terms(
+    weights: Float[Array, " k"], means: Float[Array, "k d"], covs: Float[Array, "k d d"], x: Float[Array, "m d"]
+) -> tuple[Float[Array, "k m"], Float[Array, "k m d"]]:
+    def one(mean: Array, cov: Array) -> tuple[Array, Array]:
+        factor = jnp.linalg.cholesky(cov)
+        pull = jax.scipy.linalg.cho_solve((factor, True), (x - mean[None]).T).T
+        log_norm = jnp.log(jnp.diagonal(factor)).sum() + 0.5 * len(mean) * np.log(2 * np.pi)
+        return -0.5 * jnp.sum((x - mean[None]) * pull, axis=1) - log_norm, pull
+
+    logs, pulls = jax.vmap(one)(means, covs)
+    return logs + jnp.log(weights)[:, None], pulls
+
+
+def _stacked(matrices: list[Array]) -> Array:
+    """Matrices on a new first axis; on the host, if they are there."""
+    return array(np.stack([np.asarray(m) for m in matrices])) if known(matrices) else jnp.stack(matrices)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import array, floats, known, on_host
+from attnflow._arrays import array, floats, known, on_host, one_program
 from attnflow.measures.base import FlowingMeasure, Noise, Velocity
 from attnflow.spaces import Euclidean, Space
 
@@ -59,10 +59,12 @@ class Particles(FlowingMeasure):
         return jnp.linspace(0, 1, len(self.points), dtype=self.points.dtype) if self.order is None else self.order
 
     @property
+    @one_program
     def mean(self) -> Float[Array, " d"]:
         return self.integrate(lambda y: y)
 
     @property
+    @one_program
     def cov(self) -> Float[Array, "d d"]:
         centred = self.points - self.mean[None]
         scaled = centred / len(centred) if self.weights is None else centred * self.weights[:, None]

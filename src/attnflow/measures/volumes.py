@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._arrays import one_program
 from attnflow._rows import dot
 from attnflow._special import scaled_bessel
 from attnflow.measures.mesh import Mesh
@@ -20,12 +21,14 @@ _STEEP, _FLAT = 1.5936, 0.5
 _TERMS, _LONGEST = 512, 3000.0
 
 
+@one_program
 def face_velocity(mesh: Mesh, velocity: Float[Array, "n d"]) -> Float[Array, " f"]:
     """The speed across each face, from left to right: the mean of the two cells."""
     left, right = mesh.links.sides(velocity)
     return 0.5 * (dot(left, mesh.tangents[:, 0]) + dot(right, mesh.tangents[:, 1]))
 
 
+@one_program
 def transport(mesh: Mesh, mass: Float[Array, " n"], speed: Float[Array, " f"]) -> Float[Array, " n"]:
     """d(mass)/dt under speeds across faces: upwind, with the density taken as an exponential in each cell.
 
@@ -59,6 +62,7 @@ def _ahead(k: Float[Array, " f"]) -> Float[Array, " f"]:
     return jnp.where(small, 1 + k / 2 + k**2 / 12 - k**4 / 720, safe / (1 - jnp.exp(-safe)))
 
 
+@one_program
 def stirred(mesh: Mesh, mass: Float[Array, " n"], speed: Float[Array, " f"], diffusion: Float[Array, ""]) -> Float[Array, " n"]:
     """d(mass)/dt under `d_t rho + div(rho v) = D Laplace rho`, both at once: smooth in the masses, for stationary states and their spectra.
 
@@ -81,18 +85,21 @@ def _bernoulli(p: Float[Array, " f"]) -> Float[Array, " f"]:
     return jnp.where(small, 1 - p / 2 + p**2 / 12 - p**4 / 720, safe / jnp.expm1(safe))
 
 
+@one_program
 def outflow(mesh: Mesh, speed: Float[Array, " f"]) -> Float[Array, ""]:
     """The largest share of its own volume that a cell loses in unit time."""
     flow = mesh.areas * speed
     return jnp.max(mesh.links.collect(jnp.maximum(flow, 0), jnp.maximum(-flow, 0)) / mesh.volumes)
 
 
+@one_program
 def laplace(mesh: Mesh, mass: Float[Array, " n"]) -> Float[Array, " n"]:
     """d(mass)/dt under `d_t rho = Laplace rho`: the flux through a face is the difference of densities over the gap."""
     left, right = mesh.links.sides(mass / mesh.volumes)
     return mesh.links.gather(mesh.areas / mesh.gaps * (left - right))
 
 
+@one_program
 def heat(mesh: Mesh, mass: Float[Array, " n"], time: Float[Array, ""]) -> Float[Array, " n"]:
     """The masses after `d_t rho = Laplace rho` for a time, however long: `e^{time L}` as a Chebyshev series, exact to round-off.
 

@@ -91,7 +91,7 @@ def components(points: Float[np.ndarray, "n d"], reach: float) -> Int[np.ndarray
 
 
 def _by_labels(points: np.ndarray, reach: float) -> np.ndarray:
-    """All pairs, without SciPy, which takes longer to import than a small cloud takes: every point takes the smallest label within reach."""
+    """All pairs, for which SciPy would take longer to import than this to run: every point takes the smallest label within its reach."""
     near = sum((x[:, None] - x[None]) ** 2 for x in points.T) <= reach**2
     label = np.arange(len(points))
     while True:

@@ -46,6 +46,10 @@ class Engine(eqx.Module):
         """The engine that serves these queries and keys: itself, or one made for them from their values."""
         return self
 
+    def over(self, queries: int, keys: int) -> "Engine":
+        """The engine that looks at so many queries and keys, pair by pair."""
+        return self
+
     def centre(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
         """What is taken from the keys before they become rows."""
         return jax.lax.stop_gradient(jnp.mean(points, axis=0))

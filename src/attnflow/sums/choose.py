@@ -29,8 +29,7 @@ PAIR_SECONDS = {"float64": 1.05e-9, "float32": 3.5e-10}
 def choose(queries: int, keys: int, sums: Engine | None = None) -> Engine:
     """The engine over all `queries x keys` pairs; `sums` if it is given. Whether it is native is settled here."""
     check_engine(sums)
-    engine = sums or (Dense() if queries * keys <= DENSE_PAIRS else Streamed())
-    return engine.settled() if isinstance(engine, Streamed) else engine
+    return (sums or (Dense() if queries * keys <= DENSE_PAIRS else Streamed())).over(queries, keys)
 
 
 def check_engine(sums: Any) -> None:

@@ -89,6 +89,9 @@ class Streamed(Tiled):
     def fit(self, logit: Any, x: Float[Array, "m d"], atoms: Any, sight: Sight | None = None) -> "Streamed":
         return self.settled()
 
+    def over(self, queries: int, keys: int) -> "Streamed":
+        return self.settled()
+
     def settled(self) -> "Streamed":
         """The same, knowing whether it is native."""
         return self if self.native is not None else dataclasses.replace(self, native=native.available())

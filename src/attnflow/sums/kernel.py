@@ -76,18 +76,30 @@ def pointwise_average(
     order: Float[Array, " m"] | None = None,
 ) -> Float[Array, "m d"]:
     """`integral kernel(l(x,y)) y dmu(y)` for a named function of `(logits, row offset)`, applied to `logits + offset`."""
+    return _pointwise_average(choose(len(x), len(atoms.points), sums), kernel, logit, x, atoms, order)
+
+
+@one_program
+def _pointwise_average(
+    engine: Engine, kernel: Callable, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None
+) -> Float[Array, "m d"]:
     q, b, a, k = logit.centred(x, atoms.points, _centre(atoms))
-    engine, w = choose(len(q), len(k), sums), jnp.exp(atoms.log_weights)
-    return engine.pointwise(kernel, q, k, b, w, atoms.points, a, atoms.sight(order))
+    return engine.pointwise(kernel, q, k, b, jnp.exp(atoms.log_weights), atoms.points, a, atoms.sight(order))
 
 
 def nearest_average(
     logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None = None, order: Float[Array, " m"] | None = None
 ) -> Float[Array, "m d"]:
     """The average of y over the keys of largest logit: the limit of softmax at zero temperature. Keys tie up to round-off."""
-    c = _centre(atoms)
+    return _nearest_average(choose(len(x), len(atoms.points), sums), logit, x, atoms, order)
+
+
+@one_program
+def _nearest_average(
+    engine: Engine, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None
+) -> Float[Array, "m d"]:
+    c, sight = _centre(atoms), atoms.sight(order)
     q, k, b = _with_mass(logit, x, atoms)
-    engine, sight = choose(len(q), len(k), sums), atoms.sight(order)
     row = _tie_threshold(q, k, b, engine.largest(q, k, b, sight))
     ones_and_points = jnp.concatenate([jnp.ones((len(k), 1), k.dtype), k], axis=1)
     total = engine.pointwise(at_least, q, k, b, jnp.exp(atoms.log_weights), ones_and_points, row, sight)
@@ -95,6 +107,7 @@ def nearest_average(
     return jnp.where(some, total[:, 1:] / jnp.where(some, total[:, :1], 1) + c[None], 0)
 
 
+@one_program
 def visible_logits(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
     """The matrix of logits, dense; minus infinity for keys that are not seen."""
     logits, sight = logit(x, atoms.points), atoms.sight(order)
@@ -104,6 +117,7 @@ def visible_logits(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Fl
     return jnp.where(seen > lowest(seen.dtype) / 2, seen, -jnp.inf)
 
 
+@one_program
 def top_keys(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
     """1 where the key is among those of largest logit, dense."""
     q, k, b = _with_mass(logit, x, atoms)

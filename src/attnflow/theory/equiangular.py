@@ -4,10 +4,15 @@ from typing import Any, Literal
 
 import diffrax
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats
+from attnflow._arrays import floats, known
+
+# The budget of steps of the scalar equation.
+_STEPS = 100_000
 
 Kind = Literal["softmax", "unnormalized"]
 
@@ -30,7 +35,12 @@ def equiangular(n: int, beta: Any, t: Any, kind: Kind = "softmax", start: float 
     if n < 2:
         raise ValueError(f"a cosine needs at least 2 tokens, got n = {n}")
     times = floats("t", t, "t")
-    return _cosine(n, floats("beta", beta, "").astype(times.dtype), times, kind, jnp.asarray(start, times.dtype))
+    cosines = _cosine(n, floats("beta", beta, "").astype(times.dtype), times, kind, jnp.asarray(start, times.dtype))
+    if known(cosines) and not np.isfinite(np.asarray(cosines)).all():
+        raise ValueError(
+            f"the equation does not reach t = {float(times[-1]):.6g} in {_STEPS} steps; give increasing times, or shorter ones"
+        )
+    return cosines
 
 
 @eqx.filter_jit
@@ -38,9 +48,20 @@ def _cosine(n: int, beta: Array, times: Array, kind: Kind, start: Array) -> Arra
     term = diffrax.ODETerm(lambda t, g, args: equiangular_rate(g, n, beta, kind))
     tolerance = 1e-12 if times.dtype == jnp.float64 else 1e-6
     control = diffrax.PIDController(rtol=tolerance, atol=tolerance)
-    saveat = diffrax.SaveAt(ts=times)
     end = jnp.maximum(times[-1], jnp.finfo(times.dtype).tiny)
     zero = jnp.zeros((), times.dtype)
-    return diffrax.diffeqsolve(
-        term, diffrax.Tsit5(), zero, end, None, start, saveat=saveat, stepsize_controller=control, max_steps=100_000
-    ).ys  # pyright: ignore
+    # Interpolated afterwards, and without `throw`: times to save at and errors are checked by calls to the host, and a program with one is
+    # not kept between processes.
+    path: Any = diffrax.diffeqsolve(
+        term,
+        diffrax.Tsit5(),
+        zero,
+        end,
+        None,
+        start,
+        saveat=diffrax.SaveAt(dense=True),
+        stepsize_controller=control,
+        max_steps=_STEPS,
+        throw=False,
+    )
+    return jnp.where(path.result == diffrax.RESULTS.successful, jax.vmap(path.evaluate)(times), jnp.nan)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._arrays import one_program
 from attnflow.sums import Atoms, Engine, Logit, log_integral
 
 
@@ -31,16 +32,19 @@ def columns_of(A: Float[Array, "d d"], clouds: Clouds, f: Float[Array, " m"], su
     return log_integral(Logit(A.T), clouds.keys.points, queries, sums)
 
 
+@one_program
 def largest(u: Float[Array, " n"], atoms: Atoms) -> Float[Array, ""]:
     """`max |u|` over the tokens that have mass."""
     return jnp.max(jnp.where(jnp.isfinite(atoms.log_weights), jnp.abs(u), 0))
 
 
+@one_program
 def worst(log_sums: Float[Array, " n"], atoms: Atoms) -> Float[Array, ""]:
     """`max |e^{log_sums} - 1|` over the tokens that have mass."""
     return largest(jnp.expm1(log_sums), atoms)
 
 
+@one_program
 def integral(u: Float[Array, " n"], atoms: Any) -> Float[Array, ""]:
     """The integral of the values u at tokens with `log_weights`; those without mass may have any."""
     return jnp.vdot(jnp.exp(atoms.log_weights), jnp.where(jnp.isfinite(atoms.log_weights), u, 0))

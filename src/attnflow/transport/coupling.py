@@ -13,7 +13,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats
+from attnflow._arrays import floats, one_program
 from attnflow.measures import Affine, Gaussian, Particles
 from attnflow.transport.clouds import integral
 from attnflow.transport.gaussian import conditional_shape
@@ -110,6 +110,7 @@ class TokenBridge(Bridge):
         return self.measure if self.target is None else self.target
 
     @property
+    @one_program
     def _psi(self) -> Array:
         y, gap = self.kernel.clouds.keys.points, self.kernel.origin - self.kernel.centre
         return self.eps * self.kernel.scaling.g + 0.5 * jnp.sum(y**2, axis=1) - y @ gap + 0.25 * jnp.sum(gap**2)

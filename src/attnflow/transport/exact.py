@@ -11,6 +11,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import floats, known
@@ -19,6 +20,9 @@ from attnflow.transport.line import quantile
 from attnflow.transport.pictures import projected
 
 Law = Gaussian | GaussianMixture
+
+# The budget of steps along the characteristics.
+_STEPS = 100_000
 
 
 def heat_flow(mu: Measure, t: Any) -> Any:
@@ -57,7 +61,12 @@ def characteristics(mu: Measure, x: Any, t: Any, target: Gaussian | None = None)
     law = heat_flow(mu, 0.0) if target is None else ornstein_uhlenbeck(mu, target, 0.0)
     law = GaussianMixture([1.0], law.mean[None], law.cov[None]) if isinstance(law, Gaussian) else law
     x = floats("x", x, "m d").astype(law.mean.dtype)
-    return x if known(t) and float(t) == 0 else _characteristics(law, x, t.astype(x.dtype), target)
+    if known(t) and float(t) == 0:
+        return x
+    ends = _characteristics(law, x, t.astype(x.dtype), target)
+    if known(ends) and not np.isfinite(np.asarray(ends)).all():
+        raise ValueError(f"the characteristics do not reach t = {float(t):.6g} in {_STEPS} steps; give a shorter time or wider components")
+    return ends
 
 
 @eqx.filter_jit
@@ -71,8 +80,11 @@ def _characteristics(law: GaussianMixture, x: Array, t: Array, target: Gaussian 
     tolerance = 1e-10 if x.dtype == jnp.float64 else 1e-5
     control = diffrax.PIDController(rtol=tolerance, atol=tolerance, norm=lambda error: jnp.max(jnp.abs(error)))
     zero = jnp.zeros((), x.dtype)
-    ends = diffrax.diffeqsolve(diffrax.ODETerm(velocity), diffrax.Tsit5(), zero, t, None, x, stepsize_controller=control, max_steps=100_000)
-    return ends.ys[-1]  # pyright: ignore[reportOptionalSubscript]
+    # Without `throw`, which would be a call to the host: a program with one is not kept between processes.
+    path: Any = diffrax.diffeqsolve(
+        diffrax.ODETerm(velocity), diffrax.Tsit5(), zero, t, None, x, stepsize_controller=control, max_steps=_STEPS, throw=False
+    )
+    return jnp.where(path.result == diffrax.RESULTS.successful, path.ys[-1], jnp.nan)
 
 
 def quantiles(mu: Measure, levels: Any) -> Float[Array, " m"]:

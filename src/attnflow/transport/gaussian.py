@@ -3,10 +3,12 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._arrays import one_program
 from attnflow._linalg import psd_sqrt
 from attnflow.measures import Affine, Gaussian
 
 
+@one_program
 def scaled_gaussian(A: Float[Array, "d d"], mu: Gaussian, nu: Gaussian | None = None) -> Affine:
     """`n + W A (x - m)`: the average of y under the scaling of `e^{<y, A x>}` to the marginals N(m, S) of x and N(n, T) of y, the first
     itself if there is no second.
@@ -20,6 +22,7 @@ def scaled_gaussian(A: Float[Array, "d d"], mu: Gaussian, nu: Gaussian | None = 
     return Affine(matrix, nu.mean - matrix @ mu.mean)
 
 
+@one_program
 def conditional_shape(A: Float[Array, "d d"], mu: Gaussian, nu: Gaussian) -> tuple[Float[Array, "d d"], Float[Array, "d d"]]:
     """w and `T^1/2` with `W = T^1/2 w T^1/2`: `w = 2 (I + (I + 4N)^1/2)^-1`, `N = T^1/2 A S A^T T^1/2`."""
     eye, root = jnp.eye(mu.dim, dtype=mu.dtype), psd_sqrt(nu.cov)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from attnflow._arrays import one_program
 from attnflow.sums import Atoms, Engine, Logit, accuracy, average, log_integral
 from attnflow.transport.sinkhorn import Clouds, Scaling, half_steps, planned, rows_of, scale
 
@@ -36,6 +37,7 @@ def cut(logit: Logit, atoms: Atoms, count: int, sums: Engine | None = None) -> "
     return Scaled(logit.A, Clouds(centred), centre, centre, scaling, sums, sums, count % 2 == 0)
 
 
+@one_program
 def _centred(atoms: Atoms) -> tuple[Array, Atoms]:
     centre = jnp.mean(atoms.points, axis=0)
     return centre, atoms._replace(points=atoms.points - centre[None])

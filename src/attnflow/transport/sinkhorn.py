@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
+from attnflow._arrays import one_program
 from attnflow.sums import Atoms, Engine, Logit, fitted, merged
 from attnflow.transport.alternating import alternate
 from attnflow.transport.anderson import History, empty, mixed, remember
@@ -47,6 +48,7 @@ class Scaling(eqx.Module):
     converged: Bool[Array, ""] | None
 
 
+@one_program
 def scale(
     logit: Logit,
     clouds: Clouds,
@@ -77,6 +79,7 @@ def planned(logit: Logit, clouds: Clouds, sums: Engine | None = None) -> Engine 
     return merged(plans)
 
 
+@one_program
 def first_potential(symmetric: bool, A: Float[Array, "d d"], atoms: Atoms) -> Float[Array, " n"]:
     """Where the iteration begins: for a symmetric A at the Gaussian kernel `e^{-<x-y, A (x-y)> / 2}`, whose rows are nearly equal."""
     return -0.5 * jnp.sum((atoms.points @ A) * atoms.points, axis=1) if symmetric else jnp.zeros_like(atoms.log_weights)

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._arrays import one_program
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.sums import Atoms, Engine, Logit, nearest_average, top_keys
 
@@ -13,6 +14,7 @@ class Hardmax(Normalisation):
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         return HardmaxAverage(logit, atoms, sums)
 
+    @one_program
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         chosen = top_keys(logit, x, atoms, order) * jnp.exp(atoms.log_weights)[None]
         return chosen / jnp.sum(chosen, axis=1, keepdims=True)

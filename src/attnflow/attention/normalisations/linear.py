@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._arrays import one_program
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.measures import Affine, Gaussian
 from attnflow.sums import Atoms, Engine, Logit, pointwise_average, visible_logits
@@ -14,15 +15,14 @@ class Linear(Normalisation):
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         if atoms.mask is not None:
             return MaskedLinearAverage(logit, atoms, sums)
-        w, y = jnp.exp(atoms.log_weights), atoms.points
-        heavy = y * w[:, None]
-        tilt = None if logit.P is None else heavy.T @ jnp.sum((y @ logit.P) * y, axis=1)
-        return LinearAverage(logit, jnp.sum(heavy, axis=0), heavy.T @ y, tilt)
+        return LinearAverage(logit, *_moments(logit.P, atoms.points, atoms.log_weights))
 
+    @one_program
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         logits = visible_logits(logit, x, atoms, order)
         return jnp.where(jnp.isfinite(logits), logits, 0) * jnp.exp(atoms.log_weights)[None]
 
+    @one_program
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
         """`(S + m m^T) (A x + p) + (<r, x> + constant) m - 1/2 E[<y, P y> y]`; a term in R would be quadratic in x."""
         if logit.R is not None:
@@ -43,6 +43,15 @@ class Linear(Normalisation):
         return Affine(matrix, offset)
 
 
+@one_program
+def _moments(
+    P: Float[Array, "d d"] | None, y: Float[Array, "n d"], log_weights: Float[Array, " n"]
+) -> tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, " d"] | None]:
+    heavy = y * jnp.exp(log_weights)[:, None]
+    tilt = None if P is None else heavy.T @ jnp.sum((y @ P) * y, axis=1)
+    return jnp.sum(heavy, axis=0), heavy.T @ y, tilt
+
+
 class LinearAverage(Average):
     """`integral l(x, y) y dmu(y)` from `E y`, `E y y^T` and `E <y, P y> y`."""
 
@@ -51,6 +60,7 @@ class LinearAverage(Average):
     second: Float[Array, "d d"]
     tilt: Float[Array, " d"] | None
 
+    @one_program
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         logit = self.logit
         out = x @ (self.second @ logit.A).T
@@ -60,6 +70,7 @@ class LinearAverage(Average):
             out = out + (self.second @ logit.p)[None]
         return out + self._alone(x)[:, None] * self.first[None]
 
+    @one_program
     def _alone(self, x: Float[Array, "m d"]) -> Float[Array, " m"]:
         """The terms of the logit without y: `<r, x> + constant - 1/2 <x, R x>`."""
         logit, out = self.logit, jnp.zeros(len(x), x.dtype)

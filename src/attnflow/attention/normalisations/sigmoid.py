@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._arrays import one_program
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.sums import Atoms, Engine, Logit, pointwise_average, visible_logits
 
@@ -14,6 +15,7 @@ class Sigmoid(Normalisation):
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         return SigmoidAverage(logit, atoms, sums)
 
+    @one_program
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         return jax.nn.sigmoid(visible_logits(logit, x, atoms, order)) * jnp.exp(atoms.log_weights)[None]
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from attnflow._arrays import one_program
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.measures import Affine, Gaussian
 from attnflow.sums import Atoms, Engine, Logit, accuracy, average, visible_logits
@@ -15,10 +16,12 @@ class Softmax(Normalisation):
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         return SoftmaxAverage(logit, atoms, sums)
 
+    @one_program
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         logits = visible_logits(logit, x, atoms, order) + atoms.log_weights[None]
         return jax.nn.softmax(logits, axis=1, where=jnp.isfinite(logits))
 
+    @one_program
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
         """`(I + S P)^-1 (m + S (A x + p))`: the Gaussian tilted by the logit; S and A may be singular (arXiv:2501.18322)."""
         matrix, offset = mu.cov @ logit.A, mu.mean if logit.p is None else mu.mean + mu.cov @ logit.p

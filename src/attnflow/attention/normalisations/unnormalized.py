@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._arrays import floats
+from attnflow._arrays import floats, one_program
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.sums import Atoms, Engine, Logit, accuracy, average, visible_logits
 
@@ -24,6 +24,7 @@ class Unnormalized(Normalisation):
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         return UnnormalizedAverage(logit, atoms, self.log_scale, sums)
 
+    @one_program
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         return jnp.exp(visible_logits(logit, x, atoms, order) + atoms.log_weights[None] + self.log_scale)
 
