@@ -32,7 +32,9 @@ _LEAST = 10
 _FOLD = 2048
 # Up to this many dimensions the divergence is summed over all axes, above along as many random signs.
 _AXES = 16
-# How many temperatures beyond its ends a range of our own may get.
+# The least and the largest number of temperatures in a range of our own; with tokens far out its upper end is not the variance.
+_SPAN = (5, 24)
+# How many temperatures such a range may get beyond its ends.
 _WIDER = 12
 # Far below the fluctuations of any cloud; the bridge's own tolerance takes twice as many iterations.
 _ROUGH: dict[Any, dict[str, float]] = {bridge_score: {"tolerance": 1e-5}, richardson_score: {"tolerance": 1e-5}}
@@ -42,8 +44,8 @@ class Choice(float):
     """An eps that knows how it was chosen: a number like any other, with
 
     - `epsilons` `[k]`: the candidates, growing;
-    - `losses` `[k]`: the averages of `|s|^2 + 2 div s` over held-out tokens: `losses[i] - losses[j]` estimates the difference of the two
-      mean squared errors;
+    - `losses` `[k]`: the averages of `|s|^2 + 2 div s` over held-out tokens; `losses[i] - losses[j]` estimates the difference of two mean
+      squared errors;
     - `errors` `[k]`: the standard error of `losses - losses.min()`, zero at the chosen one.
     """
 
@@ -51,10 +53,20 @@ class Choice(float):
     losses: Float[np.ndarray, " k"]
     errors: Float[np.ndarray, " k"]
 
+    def __new__(
+        cls, eps: float, epsilons: Float[np.ndarray, " k"], losses: Float[np.ndarray, " k"], errors: Float[np.ndarray, " k"]
+    ) -> "Choice":
+        self = super().__new__(cls, eps)
+        self.epsilons, self.losses, self.errors = epsilons, losses, errors
+        return self
+
+    def __getnewargs__(self) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return float(self), self.epsilons, self.losses, self.errors
+
 
 def choose_eps(
     mu: Measure,
-    score: Callable[..., Score] = bridge_score,
+    score: Any = bridge_score,
     epsilons: Any = None,
     folds: int = 5,
     key: PRNGKeyArray | None = None,
@@ -65,8 +77,8 @@ def choose_eps(
 
     - `mu`: `Particles` in R^d, at least ten at different places. Tokens at the same place count as one with their weight.
     - `score`: `bridge_score`, `kernel_score`, `richardson_score`, whose best eps differ, or any `(mu, eps) -> score` of that kind.
-    - `epsilons`: the candidates. `None` takes powers of two from where a kernel holds about `n^(1/3)` tokens to the largest variance, and
-      goes on beyond an end at which the loss is least.
+    - `epsilons`: the candidates. `None` doubles from where a kernel holds about `n^(1/3)` tokens to the largest variance, and goes on
+      beyond an end at which the loss is least.
     - `folds`: into how many parts the tokens are dealt, each held out once. Of a large cloud a part is 2048 tokens.
     - `key`: deals the tokens; by default `jax.random.key(0)`.
 
@@ -97,14 +109,12 @@ def choose_eps(
     return _chosen(found, weights[tested])
 
 
+@eqx.filter_jit
 def score_loss(score: Score, x: Float[Array, "m d"], directions: Float[Array, "k m d"]) -> Float[Array, " m"]:
     """`|s|^2 + 2 div s` at every row of x, the divergence as the sum of `<v, Ds v>` over the directions v."""
     value, push = jax.linearize(score, x)
     divergence = jnp.sum(jax.lax.map(lambda v: jnp.sum(v * push(v), axis=1), directions), axis=0)
     return jnp.sum(value**2, axis=1) + 2 * divergence
-
-
-_score_loss = eqx.filter_jit(score_loss)
 
 
 def _held_out(
@@ -118,7 +128,7 @@ def _held_out(
     """The losses at the tokens of a fold of the score of the others."""
     others = Particles(np.delete(points, fold, axis=0), weights=np.delete(weights, fold))
     made = score(others, eps, **_ROUGH.get(score, {}))
-    return np.asarray(_score_loss(made, jnp.asarray(points[fold]), jnp.asarray(directions)))
+    return np.asarray(score_loss(made, jnp.asarray(points[fold]), jnp.asarray(directions)))
 
 
 def _places(mu: Any, score: Any, folds: int) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
@@ -140,13 +150,14 @@ def _places(mu: Any, score: Any, folds: int) -> tuple[Float[np.ndarray, "n d"], 
 
 
 def _range(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]) -> list[float]:
-    """Powers of two times the largest variance, at least five, down to the squared distance of the `n^(1/3)`-th neighbor in a coordinate."""
+    """Doubling from the squared distance of the `n^(1/3)`-th neighbor in a coordinate to the largest variance."""
     from scipy.spatial import KDTree
 
     top = float(np.linalg.eigvalsh(np.cov(points, rowvar=False, aweights=weights, ddof=0).reshape(points.shape[1], -1))[-1])
     near = KDTree(points).query(points[:1000], k=[math.ceil(len(points) ** (1 / 3)) + 1])[0]
     bottom = float(np.median(near)) ** 2 / points.shape[1]
-    return [top * 0.5**i for i in range(max(5, math.ceil(math.log2(top / bottom)) + 1))]
+    count = math.ceil(math.log2(max(top / bottom, 1))) + 1
+    return [bottom * 2.0**i for i in range(min(max(count, _SPAN[0]), _SPAN[1]))]
 
 
 def _candidates(epsilons: Any) -> list[float]:
@@ -183,9 +194,7 @@ def _chosen(found: dict[float, Float[np.ndarray, " t"]], weights: Float[np.ndarr
             f"{'lower, unless tokens nearly coincide' if best == 0 else 'higher'}",
             stacklevel=3,
         )
-    choice = Choice(epsilons[best])
-    choice.epsilons, choice.losses = np.array(epsilons), means
     share = weights / weights.sum()
     gaps = (found[eps] - found[epsilons[best]] for eps in epsilons)
-    choice.errors = np.array([math.sqrt(np.sum((share * (gap - np.sum(share * gap))) ** 2)) for gap in gaps])
-    return choice
+    errors = np.array([math.sqrt(np.sum((share * (gap - np.sum(share * gap))) ** 2)) for gap in gaps])
+    return Choice(epsilons[best], np.array(epsilons), means, errors)
