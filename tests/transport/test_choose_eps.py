@@ -2,6 +2,7 @@
 
 import pickle
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,18 +30,23 @@ def quick(cloud):
 def squared_errors(score, mu, epsilons, density):
     """The mean of `|s - grad log rho|^2` at as many new tokens of the density, for every eps."""
     x = density.sample(N, key=jax.random.key(4)).points
-    exact = np.asarray(density.score(x))
-    return np.array([np.mean(np.sum((np.asarray(score(mu, eps)(x)) - exact) ** 2, axis=1)) for eps in epsilons])
+    exact = density.score(x)
+    return np.array([float(squared_error(score(mu, eps), x, exact)) for eps in epsilons])
+
+
+@eqx.filter_jit
+def squared_error(score, x, exact):
+    return jnp.mean(jnp.sum((score(x) - exact) ** 2, axis=1))
 
 
 def test_the_loss_is_the_squared_error_less_the_fisher_information(rng):
-    """`integral |s|^2 + 2 div s = integral |s - grad log rho|^2 - integral |grad log rho|^2` on weighted tokens that are as good as rho; and
-    token by token the divergence is that of central differences."""
+    """`integral |s|^2 + 2 div s = integral |s - grad log rho|^2 - integral |grad log rho|^2` on weighted tokens as good as rho; and the
+    divergence is that of central differences."""
     rho, h = af.quadrature(MIX, 40), 1e-5
     exact = np.asarray(MIX.score(rho.points))
     few = af.Particles(rng.normal(size=(12, 2)), weights=rng.uniform(size=12))
     for score in (af.kernel_score, af.richardson_score):
-        s = jax.jit(score(few, 0.7))
+        s = eqx.filter_jit(score(few, 0.7))
         value = np.asarray(s(rho.points))
         losses = np.asarray(score_loss(score(few, 0.7), rho.points, jnp.asarray(_directions(len(rho.points), 2, np.float64))))
         slopes = [np.asarray(s(rho.points + h * e[None]) - s(rho.points - h * e[None]))[:, i] / (2 * h) for i, e in enumerate(np.eye(2))]
@@ -67,8 +73,10 @@ def test_the_choice_is_near_the_best(score, cloud):
     assert min(errors[0], errors[-1]) > 4 * errors.min()
     # Where bias rules, a score of four fifths of the tokens errs as that of all.
     late = slice(best, None)
-    np.testing.assert_allclose((choice.losses - choice.losses[best])[late], (errors - errors[best])[late], atol=0.3)
-    assert choice.errors[best] == 0 and np.all(np.delete(choice.errors, best) > 0)
+    off = (choice.losses - choice.losses[best]) - (errors - errors[best])
+    assert np.all(np.abs(off[late]) <= 4 * choice.errors[late])
+    assert np.all(choice.errors[late] < 0.2)
+    assert choice.errors[best] == 0
     assert choice.epsilons[0] < choice < choice.epsilons[-1]
 
 
@@ -93,9 +101,11 @@ def test_the_choice_is_that_of_the_measure(cloud, quick):
     np.testing.assert_allclose(af.choose_eps(ghosts, af.kernel_score).losses, quick.losses, rtol=1e-9)
     doubled = [af.choose_eps(mu, af.kernel_score) for mu in (twins, heavy)]
     np.testing.assert_allclose(doubled[0].losses, doubled[1].losses, rtol=1e-9)
-    assert doubled[0] == doubled[1] and abs(doubled[0].losses - quick.losses).max() > 0.01
+    assert doubled[0] == doubled[1]
+    assert abs(doubled[0].losses - quick.losses).max() > 0.01
     other = af.choose_eps(cloud, af.kernel_score, key=jax.random.key(1))
-    assert abs(other.losses - quick.losses).max() > 0.01 and quick / 2 <= other <= 2 * quick
+    assert abs(other.losses - quick.losses).max() > 0.01
+    assert quick / 2 <= other <= 2 * quick
 
 
 def test_the_losses_are_weighted_by_hand(rng):
@@ -121,20 +131,20 @@ def test_a_range_goes_on_beyond_its_ends_or_says_so(rng, cloud):
     choice = af.choose_eps(few, lambda mu, eps: af.kernel_score(mu, eps / 100), folds=2)
     assert choice.epsilons[0] < choice < choice.epsilons[-1]
     assert choice > few.cov[0, 0]
-    # Tokens that nearly coincide ask for eps = 0.
-    twins = np.concatenate([few.points[:6], few.points[:6] + 1e-9])
-    with pytest.warns(UserWarning, match="reach lower, unless tokens nearly coincide"):
-        af.choose_eps(af.Particles(twins), af.kernel_score, folds=2)
+    with pytest.warns(UserWarning, match="eps = 10: the best may lie beyond; give epsilons that reach lower"):
+        assert af.choose_eps(few, af.kernel_score, [10, 20], folds=2) == 10
     with pytest.warns(UserWarning, match=r"eps = 0.02: the best may lie beyond; give epsilons that reach higher"):
         assert af.choose_eps(cloud, af.kernel_score, [0.02, 0.01]) == 0.02
 
 
 def test_a_choice_is_a_number(cloud, quick):
-    assert quick in quick.epsilons and f"{quick / 2:.3f}" == f"{float(quick) / 2:.3f}"
+    assert quick in quick.epsilons
+    assert f"{quick / 2:.3f}" == f"{float(quick) / 2:.3f}"
     x = cloud.points[:3]
     np.testing.assert_array_equal(af.kernel_score(cloud, quick)(x), af.kernel_score(cloud, float(quick))(x))
     copy = pickle.loads(pickle.dumps(quick))
-    assert copy == quick and (copy.losses == quick.losses).all()
+    assert copy == quick
+    assert (copy.losses == quick.losses).all()
 
 
 def test_bad_input_is_named(rng, cloud):
@@ -145,15 +155,15 @@ def test_bad_input_is_named(rng, cloud):
         af.choose_eps(af.Particles(rng.normal(size=(9, 2))))
     with pytest.raises(ValueError, match="at least 10 tokens at different places, got 1"):
         af.choose_eps(af.Particles(np.ones((50, 2))))
-    with pytest.raises(ValueError, match="epsilons must be positive, got -1.0"):
+    with pytest.raises(ValueError, match=r"epsilons must be positive, got -1.0"):
         af.choose_eps(cloud, epsilons=[0.1, -1.0])
-    with pytest.raises(ValueError, match="epsilons must be at least two different numbers, got 0.1 alone"):
+    with pytest.raises(ValueError, match=r"epsilons must be at least two different numbers, got 0.1 alone"):
         af.choose_eps(cloud, epsilons=[0.1, 0.1])
-    with pytest.raises(ValueError, match="epsilons must be finite, got nan"):
+    with pytest.raises(ValueError, match=r"epsilons must be finite, got nan"):
         af.choose_eps(cloud, epsilons=[0.1, np.nan])
     with pytest.raises(ValueError, match="folds must be between 2 and half the number of places, 400, got 1"):
         af.choose_eps(cloud, folds=1)
-    with pytest.raises(TypeError, match="score must be af.bridge_score, .*, got 0.1"):
+    with pytest.raises(TypeError, match=r"score must be af.bridge_score, .*, got 0.1"):
         af.choose_eps(cloud, 0.1)
     with pytest.raises(ValueError, match="outside jit and grad"):
         jax.jit(lambda x: af.choose_eps(af.Particles(x)))(cloud.points)

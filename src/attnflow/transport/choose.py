@@ -1,7 +1,7 @@
 """The temperature of a score, chosen by cross-validation.
 
-With s the score from n tokens of density rho, `integral |s - grad log rho|^2 drho` has a bias that falls with eps and a variance that grows as
-eps falls. It is not known, but up to the Fisher information of rho, which no s changes, it is
+With s the score from n tokens of density rho, the bias in `integral |s - grad log rho|^2 drho` falls with eps, while its variance grows.
+The integral is not known, but up to the Fisher information of rho, which no s changes, it is
 
     J(s) = integral (|s|^2 + 2 div s) drho,
 
@@ -191,7 +191,7 @@ def _chosen(found: dict[float, Float[np.ndarray, " t"]], weights: Float[np.ndarr
     if best in (0, len(epsilons) - 1):
         warnings.warn(
             f"the least loss is at an end of the candidates, eps = {epsilons[best]:.3g}: the best may lie beyond; give epsilons that reach "
-            f"{'lower, unless tokens nearly coincide' if best == 0 else 'higher'}",
+            f"{'lower' if best == 0 else 'higher'}",
             stacklevel=3,
         )
     share = weights / weights.sum()
