@@ -154,7 +154,7 @@ def _range(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]) -
     from scipy.spatial import KDTree
 
     top = float(np.linalg.eigvalsh(np.cov(points, rowvar=False, aweights=weights, ddof=0).reshape(points.shape[1], -1))[-1])
-    near = KDTree(points).query(points[:1000], k=[math.ceil(len(points) ** (1 / 3)) + 1])[0]
+    near = np.asarray(KDTree(points).query(points[:1000], k=math.ceil(len(points) ** (1 / 3)) + 1)[0])[:, -1]
     bottom = float(np.median(near)) ** 2 / points.shape[1]
     count = math.ceil(math.log2(max(top / bottom, 1))) + 1
     return [bottom * 2.0**i for i in range(min(max(count, _SPAN[0]), _SPAN[1]))]
