@@ -30,7 +30,10 @@ TITLES = {
 MODULES = {"samplers": "measures", "matrices": "measures", "theory": "theory", "plot": "plot"}
 # What public functions return, and what a study is made of: not in `af`, but met by users.
 MORE = {
-    "transport": ("attnflow.transport.coupling.TokenBridge", "attnflow.transport.coupling.GaussianBridge"),
+    "transport": (
+        *("attnflow.transport.coupling.TokenBridge", "attnflow.transport.coupling.GaussianBridge"),
+        "attnflow.transport.choose.Choice",
+    ),
     "studies": (
         *("attnflow.studies.Claim", "attnflow.studies.Check", "attnflow.studies.BadInput", "attnflow.studies.studies"),
         *("attnflow.studies.figures", "attnflow.studies.parts.parts", "attnflow.studies.parts.kept"),

@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from attnflow.theory.limits import predict_limit as predict_limit
     from attnflow.transport.bridge import bridge as bridge
     from attnflow.transport.bridge import self_bridge as self_bridge
+    from attnflow.transport.choose import choose_eps as choose_eps
     from attnflow.transport.distances import bures as bures
     from attnflow.transport.distances import wasserstein2 as wasserstein2
     from attnflow.transport.divergence import sinkhorn_divergence as sinkhorn_divergence
@@ -137,6 +138,7 @@ _NAMES = {
     ),
     "sums": ("ALiBi", "Causal", "Dense", "Explicit", "Logit", "Spectral", "Streamed", "Window", "dot_product", "squared_distance"),
     "transport.bridge": ("bridge", "self_bridge"),
+    "transport.choose": ("choose_eps",),
     "transport.distances": ("bures", "wasserstein2"),
     "transport.kernel_distances": ("energy_distance", "mmd"),
     "transport.sliced": ("sliced_wasserstein2",),
