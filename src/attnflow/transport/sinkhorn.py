@@ -64,16 +64,8 @@ def scale(
     g, error, iterations = _potential(how, logit.A, clouds, tolerance, max_iterations, jax.lax.stop_gradient(start))
     # An iteration that ended well has measured the g it returns, one that spent its budget has not.
     exact = jax.lax.stop_gradient((logit.A, clouds, g))
-    error = _measured(sums, *exact, error, tolerance)
+    error = jax.lax.cond(error <= tolerance, lambda: error, lambda: column_error(*exact, sums))
     return Scaling(g, g, error, iterations, error <= tolerance)
-
-
-# Compiled once: a bare `cond` is compiled anew at every call.
-@partial(jax.jit, static_argnums=0)
-def _measured(
-    sums: Engine | None, A: Array, clouds: Clouds, g: Float[Array, " n"], error: Float[Array, ""], tolerance: Array
-) -> Float[Array, ""]:
-    return jax.lax.cond(error <= tolerance, lambda: error, lambda: column_error(A, clouds, g, sums))
 
 
 def planned(logit: Logit, clouds: Clouds, sums: Engine | None = None) -> Engine | None:
