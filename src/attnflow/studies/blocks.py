@@ -28,10 +28,15 @@ if TYPE_CHECKING:
 
 _PAPER, _DIM, _HIDDEN, _RADIUS = "lecture notes on arXiv:2312.10794", 3, 6, 0.1
 CLAIMS = {
-    "sphere": Claim("The flow x_i' = (1/K) sum_k P_{x_i} MLP_k V_k (softmax average) keeps tokens on the sphere.", _PAPER, "proved"),
+    "sphere": Claim(
+        r"The flow $x_i' = \frac{1}{K} \sum_k P_{x_i} \operatorname{MLP}_k(V_k a_{ik})$, with $a_{ik}$ the softmax average of head $k$ "
+        "seen from token $i$, keeps tokens on the sphere.",
+        _PAPER,
+        "proved",
+    ),
     "clusters": Claim("With several heads and perceptrons the tokens gather in a few clusters.", _PAPER, "numerics"),
     "order": Claim(
-        "A stack of normalised layers of step h = t/depth tends to the flow at time t at order one in h.",
+        r"A stack of normalised layers of step $h = t/\text{depth}$ tends to the flow at time $t$ at order one in $h$.",
         "Euler's method; the limit of arXiv:2312.10794",
         "proved",
     ),

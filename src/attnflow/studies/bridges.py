@@ -30,25 +30,33 @@ if TYPE_CHECKING:
 
 _PAPER = "arXiv:2406.10823"
 CLAIMS = {
-    "gaussian": Claim("The self-bridge of N(0, S) has B(x) = S^-1 ((S^2 + eps^2/4)^1/2 - eps/2) x.", _PAPER, "proved"),
-    "score": Claim("(B - x) / eps tends to 1/2 grad log rho as eps tends to 0.", _PAPER, "proved"),
+    "gaussian": Claim(
+        r"The self-bridge of $N(0, S)$ has $B(x) = S^{-1} \bigl((S^2 + \varepsilon^2/4)^{1/2} - \varepsilon/2\bigr) x$.", _PAPER, "proved"
+    ),
+    "score": Claim(r"$(B - x)/\varepsilon$ tends to $\tfrac12 \nabla \log \rho$ as $\varepsilon$ tends to $0$.", _PAPER, "proved"),
     "next": Claim(
-        "(B - x) / eps = 1/2 grad log rho + eps grad (1/8 Laplace log rho + 1/16 |grad log rho|^2) + ...; for N(0, s^2), "
-        "-x/(2 s^2) + eps x/(8 s^4).",
+        r"$(B - x)/\varepsilon = \tfrac12 \nabla \log \rho + \varepsilon \nabla \bigl(\tfrac18 \Delta \log \rho "
+        r"+ \tfrac{1}{16} \lvert \nabla \log \rho \rvert^2\bigr) + \dots$; for $N(0, s^2)$, $-x/(2 s^2) + \varepsilon x/(8 s^4) + \dots$",
         _PAPER,
         "numerics",
     ),
     "kernel density": Claim(
-        "With the same kernel softmax, that is the kernel density, gives (E[y|x] - x) / eps -> grad log rho, twice what the bridge gives.",
+        r"With the same kernel softmax, that is the kernel density, gives $(E[y \mid x] - x)/\varepsilon \to \nabla \log \rho$, twice what "
+        "the bridge gives.",
         "arXiv:2110.11773",
         "proved",
     ),
-    "layer": Claim("Sinkhorn attention with V = -I, A = I/eps makes the step x <- 2x - B(x) in the normalised form.", _PAPER, "proved"),
+    "layer": Claim(
+        r"Sinkhorn attention with $V = -I$, $A = I/\varepsilon$ makes the step $x \leftarrow 2x - B(x)$ in the normalised form.",
+        _PAPER,
+        "proved",
+    ),
     "speed": Claim(
-        "With the cost |x - y|^2, kernel e^{-|x-y|^2 / eps}, x <- 2x - B runs d_t rho = 1/4 Laplace rho: half as fast as with 1/2 |x-y|^2.",
+        r"With the cost $\lvert x - y \rvert^2$, kernel $e^{-\lvert x - y \rvert^2/\varepsilon}$, $x \leftarrow 2x - B$ runs "
+        r"$\partial_t \rho = \tfrac14 \Delta \rho$: half as fast as with $\tfrac12 \lvert x - y \rvert^2$.",
         f"slides on {_PAPER}",
         "refuted as printed",
-        "with the cost |x - y|^2 + eps H the scheme tends to d_t rho = Laplace rho",
+        r"with the cost $\lvert x - y \rvert^2 + \varepsilon H$ the scheme tends to $\partial_t \rho = \Delta \rho$",
     ),
 }
 COSTS: tuple[str, ...] = ("half", "whole")

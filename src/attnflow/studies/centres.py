@@ -27,12 +27,13 @@ _BLOCK = 50
 _PAPER = "arXiv:2411.04990"
 CLAIMS = {
     "count": Claim(
-        "Uniform tokens have 1/p strong Renyi centres on average, p the mass of a cap: pi/delta on S^1, 1/sin^2(delta/2) on S^2.",
+        r"Uniform tokens have $1/p$ strong Renyi centres on average, $p$ the mass of a cap: $\pi/\delta$ on $S^1$, $1/\sin^2(\delta/2)$ on "
+        "$S^2$.",
         _PAPER,
         "proved",
     ),
     "centres": Claim("Renyi centres hardly move for a long time, and gather the tokens that come later.", _PAPER, "proved"),
-    "first": Claim("Under causal attention with V = I every token tends to the first one, which never moves.", _PAPER, "proved"),
+    "first": Claim("Under causal attention with $V = I$ every token tends to the first one, which never moves.", _PAPER, "proved"),
 }
 
 

@@ -33,12 +33,13 @@ _STEP = 0.02
 _PAPER = "arXiv:2410.23228"
 CLAIMS = {
     "rates": Claim(
-        "Around the uniform law on S^{d-1} mode k grows at the rate k (k+d-2) I_{k+d/2-1}(beta) / (beta I_{d/2-1}(beta)) under softmax, "
-        "k^2 I_k(beta) / (beta I_0(beta)) on the circle.",
+        r"Around the uniform law on $S^{d-1}$ mode $k$ grows at the rate "
+        r"$\frac{k (k + d - 2)\, I_{k+d/2-1}(\beta)}{\beta\, I_{d/2-1}(\beta)}$ under softmax, "
+        r"$\frac{k^2\, I_k(\beta)}{\beta\, I_0(\beta)}$ on the circle.",
         _PAPER,
         "proved",
     ),
-    "three": Claim("At beta = 5 white noise on the uniform law of the circle leads to three clusters.", _PAPER, "numerics"),
+    "three": Claim(r"At $\beta = 5$ white noise on the uniform law of the circle leads to three clusters.", _PAPER, "numerics"),
     "clusters": Claim("The number of clusters of the metastable state is that of waves of the fastest mode.", _PAPER, "proved"),
 }
 

@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 _SPACES: tuple[str, ...] = ("R^3", "S^2")
 CLAIMS = {
     "polytope": Claim(
-        "With Q = K = V = I the rescaled tokens z = e^{-t} x tend to the vertices of a polytope in the hull of the start.",
+        "With $Q = K = V = I$ the rescaled tokens $z = e^{-t} x$ tend to the vertices of a polytope in the hull of the start.",
         "arXiv:2305.05465",
         "proved",
     ),
-    "leaders": Claim("Every place v of the limit is its own leader: <v, w> <= |v|^2 for all places w.", "arXiv:2305.05465", "proved"),
+    "leaders": Claim(
+        r"Every place $v$ of the limit is its own leader: $\langle v, w \rangle \le \lvert v \rvert^2$ for all places $w$.",
+        "arXiv:2305.05465",
+        "proved",
+    ),
     "sphere": Claim(
-        "Under simple attention uniform tokens on S^2 gather in clusters, fewer than tokens, that live long.",
+        "Under simple attention uniform tokens on $S^2$ gather in clusters, fewer than tokens, that live long.",
         "arXiv:2312.10794",
         "numerics",
     ),

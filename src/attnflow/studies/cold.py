@@ -44,10 +44,28 @@ _LAST, _SPACES = 4, ("circle", "S^2", "R^4", "R^8")
 
 _PAPER = "arXiv:2605.10931"
 CLAIMS = {
-    "laplace": Claim("For a positive density and B = I, beta |m - x| -> (((d-1)/2)^2 + |grad log rho|^2)^(1/2).", _PAPER, "proved"),
-    "flow": Claim("W2 of the law at beta to the flow x' = P_x V B^T x / |B^T x| is O((log(beta+1)/beta)^(1/2)).", _PAPER, "proved"),
-    "target": Claim("x' = P_x V B^T x / |B^T x| takes mu_0 to its image under Pi x / |Pi x|, Pi spectral, like e^{-ct}.", _PAPER, "proved"),
-    "cold": Claim("At beta, W2 to the image under Pi x / |Pi x| is O((log(beta+1)/beta)^(1/2) e^{Ct} + e^{-ct}).", _PAPER, "proved"),
+    "laplace": Claim(
+        r"For a positive density and $B = I$, "
+        r"$\beta \lvert m - x \rvert \to \bigl((\tfrac{d-1}{2})^2 + \lvert \nabla \log \rho \rvert^2\bigr)^{1/2}$.",
+        _PAPER,
+        "proved",
+    ),
+    "flow": Claim(
+        r"$W_2$ of the law at $\beta$ to the flow $x' = P_x V B^T x / \lvert B^T x \rvert$ is $O((\log(\beta+1)/\beta)^{1/2})$.",
+        _PAPER,
+        "proved",
+    ),
+    "target": Claim(
+        r"$x' = P_x V B^T x / \lvert B^T x \rvert$ takes $\mu_0$ to its image under $\Pi x / \lvert \Pi x \rvert$, $\Pi$ spectral, like "
+        "$e^{-ct}$.",
+        _PAPER,
+        "proved",
+    ),
+    "cold": Claim(
+        r"At $\beta$, $W_2$ to the image under $\Pi x / \lvert \Pi x \rvert$ is $O((\log(\beta+1)/\beta)^{1/2} e^{Ct} + e^{-ct})$.",
+        _PAPER,
+        "proved",
+    ),
 }
 
 

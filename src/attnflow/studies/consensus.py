@@ -39,23 +39,25 @@ _B, _SHARP = np.diag([1.0, 0.0]), 8.0
 
 CLAIMS = {
     "drift": Claim(
-        "The drift of polarised consensus-based optimisation with a Gaussian kernel and a quadratic f is normalised softmax attention "
-        "with A = I/kappa^2, P = I/kappa^2 + beta H, p = beta H c, V = I.",
+        "The drift of polarised consensus-based optimisation with a Gaussian kernel and a quadratic $f$ is normalised softmax attention "
+        r"with $A = I/\kappa^2$, $P = I/\kappa^2 + \beta H$, $p = \beta H c$, $V = I$.",
         "derived here, after arXiv:2605.10931",
         "proved",
     ),
     "laplace": Claim(
-        "For a Gaussian N(m, S) the consensus point without polarisation is c + (S^-1 + beta H)^-1 S^-1 (m - c), at rate 1/beta from c.",
+        r"For a Gaussian $N(m, S)$ the consensus point without polarisation is $c + (S^{-1} + \beta H)^{-1} S^{-1} (m - c)$, at rate "
+        r"$1/\beta$ from $c$.",
         "the Laplace principle of arXiv:2211.05238 and arXiv:2605.10931, here in closed form",
         "proved",
     ),
     "agreement": Claim(
-        "From N(m_0, S_0), with H S_0 = S_0 H, particles without polarisation and noise agree on c + (I + beta H S_0)^{-1/2} (m_0 - c).",
+        "From $N(m_0, S_0)$, with $H S_0 = S_0 H$, particles without polarisation and noise agree on "
+        r"$c + (I + \beta H S_0)^{-1/2} (m_0 - c)$.",
         "derived here",
         "proved",
     ),
     "polarised": Claim(
-        "Where f has two minimisers, polarised particles gather near both; without polarisation they agree on one point.",
+        "Where $f$ has two minimisers, polarised particles gather near both; without polarisation they agree on one point.",
         "arXiv:2211.05238",
         "numerics",
     ),

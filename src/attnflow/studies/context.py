@@ -20,11 +20,11 @@ from attnflow.studies.parts import parts
 if TYPE_CHECKING:
     import matplotlib.figure
 
-_PAPER, _SETTING = "arXiv:2510.05554", "Tokens of common cosine r at beta = gamma log n: two outputs have a cosine that tends to "
+_PAPER, _SETTING = "arXiv:2510.05554", r"Tokens of common cosine $r$ at $\beta = \gamma \log n$: two outputs have a cosine that tends to "
 CLAIMS = {
-    "below": Claim(_SETTING + "1 for gamma < 1/(1-r).", _PAPER, "proved"),
-    "critical": Claim(_SETTING + "4r/(1+3r) for gamma = 1/(1-r).", _PAPER, "proved"),
-    "above": Claim(_SETTING + "r for gamma > 1/(1-r).", _PAPER, "proved"),
+    "below": Claim(_SETTING + r"$1$ for $\gamma < 1/(1-r)$.", _PAPER, "proved"),
+    "critical": Claim(_SETTING + r"$4r/(1+3r)$ for $\gamma = 1/(1-r)$.", _PAPER, "proved"),
+    "above": Claim(_SETTING + r"$r$ for $\gamma > 1/(1-r)$.", _PAPER, "proved"),
 }
 
 

@@ -32,24 +32,26 @@ _MOVIE_FRAMES = 240
 
 CLAIMS = {
     "energy": Claim(
-        "On the sphere simple attention climbs E = 1/(2 beta) double-integral e^{beta <x,y>}, e^beta F / (beta n^2) for n tokens with "
-        "F = 1/2 sum_ij e^{-beta |x_i - x_j|^2 / 2}: it never falls.",
+        r"On the sphere simple attention climbs $E = \frac{1}{2\beta} \iint e^{\beta \langle x, y \rangle}\, d\mu(x)\, d\mu(y)$, which is "
+        r"$e^\beta F / (\beta n^2)$ for $n$ tokens with $F = \tfrac12 \sum_{i,j} e^{-\beta \lvert x_i - x_j \rvert^2/2}$: it never falls.",
         "arXiv:2312.10794, and lecture notes on it",
         "refuted as printed",
-        "the notes have a gradient flow of the repulsive interaction energy F",
+        "the notes have a gradient flow of the repulsive interaction energy $F$",
     ),
     "equiangular": Claim(
-        "Orthonormal tokens keep a common cosine g, with g' = 2 e^{beta g} (1-g) ((n-1) g + 1) / (e^beta + (n-1) e^{beta g}).",
+        "Orthonormal tokens keep a common cosine $g$, with "
+        r"$g' = \frac{2 e^{\beta g} (1 - g) ((n-1) g + 1)}{e^\beta + (n-1) e^{\beta g}}$.",
         "arXiv:2312.10794",
         "proved",
     ),
     "blow-up": Claim(
-        "Under softmax attention with V = I a Gaussian has S(t)^-1 = S(0)^-1 - (A + A^T) t, and blows up when that loses positivity.",
+        "Under softmax attention with $V = I$ a Gaussian has $S(t)^{-1} = S(0)^{-1} - (A + A^T) t$, and blows up when that loses "
+        "positivity.",
         "arXiv:2501.18322",
         "proved",
     ),
     "gaussian": Claim(
-        "Under Sinkhorn attention with V = A = I a Gaussian stays one, with S' = 2 W S, W + W S W = S.", "arXiv:2501.18322", "proved"
+        "Under Sinkhorn attention with $V = A = I$ a Gaussian stays one, with $S' = 2 W S$, $W + W S W = S$.", "arXiv:2501.18322", "proved"
     ),
 }
 

@@ -31,24 +31,30 @@ if TYPE_CHECKING:
 _PAPER = "arXiv:2312.10794"
 CLAIMS = {
     "equation": Claim(
-        "n orthonormal tokens stay equiangular; SA: g' = 2 e^{beta g} (1-g) ((n-1)g+1) / (e^beta + (n-1) e^{beta g}), "
-        "USA: g' = (2/n) e^{beta g} (1-g) ((n-1)g+1).",
+        r"$n$ orthonormal tokens stay equiangular; SA: $g' = \frac{2 e^{\beta g} (1 - g) ((n-1) g + 1)}{e^\beta + (n-1) e^{\beta g}}$, "
+        r"USA: $g' = \frac{2 e^{\beta g} (1 - g) ((n-1) g + 1)}{n}$.",
         _PAPER,
         "proved",
     ),
-    "free": Claim("At beta = 0 the common cosine of orthonormal tokens is g = (e^{2t} - 1) / (e^{2t} + n - 1).", _PAPER, "proved"),
+    "free": Claim(r"At $\beta = 0$ the common cosine of orthonormal tokens is $g = \frac{e^{2t} - 1}{e^{2t} + n - 1}$.", _PAPER, "proved"),
     "rates": Claim(
-        "The last approach is 1 - g ~ e^{-2t} under SA for every beta, and 1 - g ~ e^{-2 e^beta t} under USA.", "arXiv:2512.01868", "proved"
+        r"The last approach is $1 - g \sim e^{-2t}$ under SA for every $\beta$, and $1 - g \sim e^{-2 e^\beta t}$ under USA.",
+        "arXiv:2512.01868",
+        "proved",
     ),
-    "simplex": Claim("The simplex, g = -1/(n-1), is stationary under SA and USA.", "arXiv:2512.01868", "proved"),
-    "energy": Claim("E = 1/(2 beta) double-integral e^{beta <x,y>} never decreases along SA and USA on the sphere.", _PAPER, "proved"),
-    "ascent": Claim("USA is the gradient ascent of the energy: x_i' = n grad_i E.", _PAPER, "proved"),
+    "simplex": Claim("The simplex, $g = -1/(n-1)$, is stationary under SA and USA.", "arXiv:2512.01868", "proved"),
+    "energy": Claim(
+        r"$E = \frac{1}{2\beta} \iint e^{\beta \langle x, y \rangle}\, d\mu(x)\, d\mu(y)$ never decreases along SA and USA on the sphere.",
+        _PAPER,
+        "proved",
+    ),
+    "ascent": Claim(r"USA is the gradient ascent of the energy: $x_i' = n \nabla_i E$.", _PAPER, "proved"),
     "attraction": Claim(
-        "F = 1/2 sum_{i,j} e^{-beta/2 |x_i - x_j|^2} equals beta e^{-beta} n^2 E on the sphere; the flow climbs it, to n^2/2, where all "
-        "tokens are one.",
+        r"$F = \tfrac12 \sum_{i,j} e^{-\beta \lvert x_i - x_j \rvert^2/2}$ equals $\beta e^{-\beta} n^2 E$ on the sphere; the flow climbs "
+        "it, to $n^2/2$, where all tokens are one.",
         f"lecture notes on {_PAPER}",
         "refuted as printed",
-        "the flow is a gradient flow of the repulsive interaction energy F, and ends in a layout that maximizes spacing on the sphere",
+        "the flow is a gradient flow of the repulsive interaction energy $F$, and ends in a layout that maximizes spacing on the sphere",
     ),
 }
 KINDS = ("SA", "USA")

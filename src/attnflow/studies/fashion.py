@@ -36,14 +36,14 @@ _DRAWN = 5
 
 CLAIMS = {
     "heat": Claim(
-        "Images under x <- 2x - B at eps = 100 stay in the affine hull of the data, and their variance gains a few per cent at most of "
-        "the 784 eps a step of the heat flow of a density on R^784: it is not that flow.",
+        r"Images under $x \leftarrow 2x - B$ at $\varepsilon = 100$ stay in the affine hull of the data, and their variance gains a few "
+        r"per cent at most of the $784\, \varepsilon$ a step of the heat flow of a density on $\mathbb{R}^{784}$: it is not that flow.",
         "poster of arXiv:2406.10823",
         "refuted as printed",
-        "heat flow with eps = 10^2 and rho_0 ~ FashionMNIST",
+        r"heat flow with $\varepsilon = 10^2$ and $\rho_0 \sim \text{FashionMNIST}$",
     ),
     "spread": Claim(
-        "The self-bridge of tokens is a doubly stochastic matrix with its spectrum in [0, 1]: 2x - B spreads tokens, B gathers them, "
+        "The self-bridge of tokens is a doubly stochastic matrix with its spectrum in $[0, 1]$: $2x - B$ spreads tokens, $B$ gathers them, "
         "and both keep the mean.",
         "arXiv:2110.11773, arXiv:2406.10823",
         "proved",

@@ -29,18 +29,23 @@ if TYPE_CHECKING:
 
 _PAPER = "arXiv:2501.18322"
 CLAIMS = {
-    "gaussian": Claim("A Gaussian stays one under softmax, L2 and Sinkhorn attention: V E[y|x] is affine in x.", _PAPER, "proved"),
-    "blow-up": Claim("Under softmax with V = I, S(t)^-1 = S_0^-1 - (A + A^T) t, up to a blow-up when it is singular.", _PAPER, "proved"),
-    "existence": Claim("Under L2 attention the Gaussian exists for all times; M = V (S^-1 + 2 K^T K)^-1 2 K^T Q.", _PAPER, "proved"),
+    "gaussian": Claim(
+        r"A Gaussian stays one under softmax, L2 and Sinkhorn attention: $V\, E[y \mid x]$ is affine in $x$.", _PAPER, "proved"
+    ),
+    "blow-up": Claim(
+        "Under softmax with $V = I$, $S(t)^{-1} = S_0^{-1} - (A + A^T) t$, up to a blow-up when it is singular.", _PAPER, "proved"
+    ),
+    "existence": Claim("Under L2 attention the Gaussian exists for all times; $M = V (S^{-1} + 2 K^T K)^{-1} 2 K^T Q$.", _PAPER, "proved"),
     "sinkhorn": Claim(
-        "Under Sinkhorn attention S' = V C A^-T + A^-1 C^T V^T, C = 1/2 (S^1/2 (I + 4 S^1/2 A S A^T S^1/2)^1/2 S^-1/2 - I), A = 2 K^T Q "
-        "for the kernel e^{-|Qx - Ky|^2}.",
+        "Under Sinkhorn attention $S' = V C A^{-T} + A^{-1} C^T V^T$, "
+        r"$C = \tfrac12 \bigl(S^{1/2} (I + 4 S^{1/2} A S A^T S^{1/2})^{1/2} S^{-1/2} - I\bigr)$, "
+        r"$A = 2 K^T Q$ for the kernel $e^{-\lvert Qx - Ky \rvert^2}$.",
         f"poster of {_PAPER}",
         "refuted as printed",
-        "S' = V C S^-1 A^-T S + S A^-1 S^-1 C^T V^T, with A = K^T Q",
+        "$S' = V C S^{-1} A^{-T} S + S A^{-1} S^{-1} C^T V^T$, with $A = K^T Q$",
     ),
-    "rank": Claim("The rank of S is constant in finite time.", _PAPER, "proved"),
-    "low rank": Claim("Where softmax attention does not blow up, S tends to a matrix of low rank.", f"poster of {_PAPER}", "numerics"),
+    "rank": Claim("The rank of $S$ is constant in finite time.", _PAPER, "proved"),
+    "low rank": Claim("Where softmax attention does not blow up, $S$ tends to a matrix of low rank.", f"poster of {_PAPER}", "numerics"),
 }
 # Eigenvalues that fall by this factor in the last nine tenths of time, or are so far below the largest, vanish.
 _FALLS, _BELOW = 0.3, 1e-2

@@ -46,11 +46,15 @@ _SOLID = np.array([[1.0, 0.0, 0.4], [0.0, 1.0, 0.4], [0.3, 0.0, 1.0]])
 
 _PAPER = "arXiv:2305.05465"
 CLAIMS = {
-    "polytope": Claim("V = I: z tends to the boundary of a convex polytope, in a hull that only shrinks.", _PAPER, "proved"),
-    "hyperplanes": Claim("V with a simple largest eigenvalue: z along it takes at most three values in the limit.", _PAPER, "proved"),
-    "polytope x subspace": Claim("V = I on a subspace, smaller on a complement: z tends to polytope x subspace.", _PAPER, "proved"),
-    "divergence": Claim("V = -I: z diverges, like e^t t^(-1/2), while x tends to 0 like t^(-1/2).", _PAPER, "proved"),
-    "boolean": Claim("d = 1, V > 0: all rows of the matrix but at most one tend to pick the first or the last token.", _PAPER, "proved"),
+    "polytope": Claim("$V = I$: $z$ tends to the boundary of a convex polytope, in a hull that only shrinks.", _PAPER, "proved"),
+    "hyperplanes": Claim("$V$ with a simple largest eigenvalue: $z$ along it takes at most three values in the limit.", _PAPER, "proved"),
+    "polytope x subspace": Claim(
+        r"$V = I$ on a subspace, smaller on a complement: $z$ tends to $\text{polytope} \times \text{subspace}$.", _PAPER, "proved"
+    ),
+    "divergence": Claim("$V = -I$: $z$ diverges, like $e^t t^{-1/2}$, while $x$ tends to $0$ like $t^{-1/2}$.", _PAPER, "proved"),
+    "boolean": Claim(
+        "$d = 1$, $V > 0$: all rows of the matrix but at most one tend to pick the first or the last token.", _PAPER, "proved"
+    ),
 }
 
 

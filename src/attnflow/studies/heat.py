@@ -44,18 +44,25 @@ _BRIDGE = 1e-10
 _PAPER, _POSTER = "arXiv:2406.10823, Theorem ", "poster of arXiv:2406.10823, "
 CLAIMS = {
     "bridge": Claim(
-        "The bridge step x <- 2x - B is a scheme of second order for the heat flow: sup over k eps <= T of W2 falls like eps^2.",
+        r"The bridge step $x \leftarrow 2x - B$ is a scheme of second order for the heat flow: the supremum of $W_2$ over "
+        r"$k \varepsilon \le T$ falls like $\varepsilon^2$.",
         _POSTER + "theorem on uniform convergence",
         "refuted as printed",
         "a first order approximation of the heat flow",
     ),
-    "euler": Claim("Euler steps x - eps/2 grad log rho tend to the heat flow uniformly on [0, T], with order one.", _PAPER + "3", "proved"),
-    "one step": Claim("After one step the W2 of Euler and bridge over eps tends to 0, like c eps.", _PAPER + "2", "proved"),
+    "euler": Claim(
+        r"Euler steps $x - \tfrac{\varepsilon}{2} \nabla \log \rho$ tend to the heat flow uniformly on $[0, T]$, with order one.",
+        _PAPER + "3",
+        "proved",
+    ),
+    "one step": Claim(
+        r"After one step the $W_2$ of Euler and bridge over $\varepsilon$ tends to $0$, like $c\, \varepsilon$.", _PAPER + "2", "proved"
+    ),
     "gaussian": Claim(
-        "For N(0, s^2) W2(Euler, bridge) is eps^2 / (8 s^3) (1 + o(1)) after one step.",
+        r"For $N(0, s^2)$ the distance $W_2(\text{Euler}, \text{bridge})$ is $\frac{\varepsilon^2}{8 s^3} (1 + o(1))$ after one step.",
         _POSTER + "Proposition 1",
         "refuted as printed",
-        "W2 < K eps C(eps) with C(eps) = O(eps^2) for Gaussian marginals",
+        r"$W_2 < K \varepsilon\, C(\varepsilon)$ with $C(\varepsilon) = O(\varepsilon^2)$ for Gaussian marginals",
     ),
 }
 

@@ -27,7 +27,7 @@ _POINT, _ERRORS = 1e-4, 3.3
 
 CLAIMS = {
     "wendel": Claim(
-        "n uniform points of S^{d-1} lie in an open hemisphere with probability 2^{-(n-1)} sum_{k<d} C(n-1, k).",
+        r"$n$ uniform points of $S^{d-1}$ lie in an open hemisphere with probability $2^{-(n-1)} \sum_{k<d} \binom{n-1}{k}$.",
         "Wendel (1962), used in arXiv:2312.10794",
         "proved",
     ),

@@ -25,18 +25,21 @@ if TYPE_CHECKING:
 
 CLAIMS = {
     "pair": Claim(
-        "H(l|pi) + H(pi|l) = o(eps^2), pi the self-bridge of rho, l the law of (X_0, X_eps), dX = 1/2 grad log rho dt + dB, X_0 ~ rho.",
+        r"$H(l \mid \pi) + H(\pi \mid l) = o(\varepsilon^2)$, $\pi$ the self-bridge of $\rho$, $l$ the law of $(X_0, X_\varepsilon)$, "
+        r"$dX = \tfrac12 \nabla \log \rho\, dt + dB$, $X_0 \sim \rho$.",
         "slides on arXiv:2406.10823, Theorem 1",
         "refuted as printed",
-        "dX = 1/2 grad g dt + dB with rho = e^{-g}: the other sign of the drift, under which rho is not stationary",
+        r"$dX = \tfrac12 \nabla g\, dt + dB$ with $\rho = e^{-g}$: the other sign of the drift, under which $\rho$ is not stationary",
     ),
     "constant": Claim(
-        "On the line H(l|pi) + H(pi|l) of bridge and Langevin pair is eps^4/72 int V''^2 drho, V = 1/4 (log rho)'' + 1/8 (log rho)'^2.",
+        r"On the line $H(l \mid \pi) + H(\pi \mid l)$ of bridge and Langevin pair is $\frac{\varepsilon^4}{72} \int (V'')^2\, d\rho$, "
+        r"$V = \tfrac14 (\log \rho)'' + \tfrac18 ((\log \rho)')^2$.",
         "formal expansion in the setting of arXiv:2406.10823, Theorem 1",
         "numerics",
     ),
     "gaussian": Claim(
-        "For N(0, 1) the symmetric entropy of bridge and Langevin pair is eps^4 / 1152 (1 + O(eps)): eps^2 is not sharp.",
+        r"For $N(0, 1)$ the symmetric entropy of bridge and Langevin pair is $\frac{\varepsilon^4}{1152} (1 + O(\varepsilon))$: "
+        r"$\varepsilon^2$ is not sharp.",
         "a case of arXiv:2406.10823, Theorem 1",
         "proved",
     ),

@@ -32,10 +32,13 @@ if TYPE_CHECKING:
 _PAPER = "arXiv:2312.14820"
 CLAIMS = {
     "bound": Claim(
-        "On n tokens in the ball of radius R softmax attention has Lip <= 3^1/2 |V| (|A|^2 R^4 (4n+1) + n)^1/2.", _PAPER, "proved"
+        r"On $n$ tokens in the ball of radius $R$ softmax attention has "
+        r"$\mathrm{Lip} \le \sqrt{3}\, \lvert V \rvert \bigl(\lvert A \rvert^2 R^4 (4n+1) + n\bigr)^{1/2}$.",
+        _PAPER,
+        "proved",
     ),
-    "length": Claim("The growth like n^1/2 is reached, as long as n is below an exponential of R^2.", _PAPER, "proved"),
-    "radius": Claim("The growth like R^2 is reached.", _PAPER, "proved"),
+    "length": Claim("The growth like $n^{1/2}$ is reached, as long as $n$ is below an exponential of $R^2$.", _PAPER, "proved"),
+    "radius": Claim("The growth like $R^2$ is reached.", _PAPER, "proved"),
 }
 
 

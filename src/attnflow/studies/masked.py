@@ -41,9 +41,15 @@ _BANDS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
 
 _PAPER = "arXiv:2501.18322"
 CLAIMS = {
-    "limit": Claim("Causal tokens tend to the mean field x' = V E[y | x, tau <= s] on [0, 1] x R^d, like n^(-1/2).", _PAPER, "proved"),
-    "order": Claim("In the mean field of causal attention the order never moves: the marginal in s is kept.", _PAPER, "proved"),
-    "first": Claim("The first causal token sees itself alone, x' = V x, and the law at s = 0 moves as without a mask.", _PAPER, "proved"),
+    "limit": Claim(
+        r"Causal tokens tend to the mean field $x' = V\, E[y \mid x, \tau \le s]$ on $[0, 1] \times \mathbb{R}^d$, like $n^{-1/2}$.",
+        _PAPER,
+        "proved",
+    ),
+    "order": Claim("In the mean field of causal attention the order never moves: the marginal in $s$ is kept.", _PAPER, "proved"),
+    "first": Claim(
+        "The first causal token sees itself alone, $x' = V x$, and the law at $s = 0$ moves as without a mask.", _PAPER, "proved"
+    ),
 }
 
 

@@ -31,18 +31,20 @@ _LARGE, _ANGLE = 1e300, 1.0
 
 _PAPER = "arXiv:2410.06833"
 CLAIMS = {
-    "times": Claim("Separated clusters x, y stay apart for times of order e^{beta (1 - <x, y>)}.", _PAPER, "proved"),
+    "times": Claim(r"Separated clusters $x$, $y$ stay apart for times of order $e^{\beta (1 - \langle x, y \rangle)}$.", _PAPER, "proved"),
     "staircase": Claim(
-        "On the scale of log t the energy climbs a staircase to its maximum, from saddle to saddle; clusters at equal angles are saddles.",
+        r"On the scale of $\log t$ the energy climbs a staircase to its maximum, from saddle to saddle; clusters at equal angles are "
+        "saddles.",
         _PAPER,
         "numerics",
     ),
     "closest": Claim("Of several clusters the closest pair merges first.", _PAPER, "numerics"),
     "window": Claim(
-        "An angle with u' = -c log(beta) sin u comes down to (log(beta) / beta)^1/2 in the time 1/(2c) + O(log log beta / log beta).",
+        r"An angle with $u' = -c \log(\beta) \sin u$ comes down to $(\log(\beta)/\beta)^{1/2}$ in the time "
+        r"$1/(2c) + O(\log \log \beta / \log \beta)$.",
         _PAPER,
         "refuted as printed",
-        "the time 2/c",
+        "the time $2/c$",
     ),
 }
 

@@ -39,19 +39,21 @@ if TYPE_CHECKING:
 _HERE = "derived here, after arXiv:2605.09213"
 CLAIMS = {
     "response": Claim(
-        "For causal tokens on the circle with ALiBi slope a, uniform at the start, n dtheta_n(t)/dtheta_j(0) tends to "
-        "2 sum_k G_{lambda_k t}(tau) cos k(theta_n - theta_j), G_T = a e^{a tau} / (e^a - 1) sqrt(T/L) I_1(2 sqrt(T L)), "
-        "L = log((e^a - 1)/(e^{a tau} - 1)).",
+        r"For causal tokens on the circle with ALiBi slope $a$, uniform at the start, $n\, \partial \theta_n(t) / \partial \theta_j(0)$ "
+        r"tends to $2 \sum_k G_{\lambda_k t}(\tau) \cos k(\theta_n - \theta_j)$, "
+        r"$G_T = \frac{a e^{a \tau}}{e^a - 1} \sqrt{T/L}\; I_1(2 \sqrt{T L})$, "
+        r"$L = \log\bigl((e^a - 1)/(e^{a \tau} - 1)\bigr)$.",
         _HERE,
         "numerics",
     ),
     "shape": Claim(
-        "The profile G_T has primacy, and recency one minimum between them, just if T < 2 (1 - e^{-a}); otherwise it falls.",
+        "The profile $G_T$ has primacy, and recency with one minimum between them, just if $T < 2 (1 - e^{-a})$; otherwise it falls.",
         _HERE,
         "numerics",
     ),
     "rollout": Claim(
-        "If all keys are equal, the last row of the rollout e^{t(A - I)} is e^{-t} G_t(tau)/n, and at last all is on the first token.",
+        r"If all keys are equal, the last row of the rollout $e^{t(A - I)}$ is $e^{-t} G_t(\tau)/n$, and at last all is on the first "
+        "token.",
         _HERE,
         "numerics",
     ),

@@ -31,19 +31,22 @@ _INSIDE, _TOLERANCE = 3.0, 1e-8
 
 CLAIMS = {
     "heat": Claim(
-        "Under x <- 2x - B with -W_V = W_Q^T W_K = I and the kernel e^{<x,y>/eps} the law of infinitely many tokens follows "
-        "d_t rho = 1/2 Laplace rho, a time eps a step.",
+        r"Under $x \leftarrow 2x - B$ with $-W_V = W_Q^T W_K = I$ and the kernel $e^{\langle x, y \rangle/\varepsilon}$ the law of "
+        r"infinitely many tokens follows $\partial_t \rho = \tfrac12 \Delta \rho$, a time $\varepsilon$ a step.",
         "slides on arXiv:2406.10823",
         "refuted as printed",
-        "d_t rho = Laplace rho",
+        r"$\partial_t \rho = \Delta \rho$",
     ),
     "tokens": Claim(
-        "n tokens of 1/2 N(-2, 1) + 1/2 N(2, 1) at eps = 0.01 follow the heat flow, up to n^(-1/2).",
+        r"$n$ tokens of $\tfrac12 N(-2, 1) + \tfrac12 N(2, 1)$ at $\varepsilon = 0.01$ follow the heat flow, up to $n^{-1/2}$.",
         "poster of arXiv:2406.10823",
         "numerics",
     ),
     "bridge": Claim(
-        "In the bridge of N(0, 1) to itself y given x is N(M x, eps M), M = (1 + eps^2/4)^1/2 - eps/2.", "arXiv:2406.10823", "proved"
+        r"In the bridge of $N(0, 1)$ to itself $y$ given $x$ is $N(M x, \varepsilon M)$, "
+        r"$M = (1 + \varepsilon^2/4)^{1/2} - \varepsilon/2$.",
+        "arXiv:2406.10823",
+        "proved",
     ),
 }
 

@@ -31,10 +31,10 @@ _NAMES = {"post": "Post-LN", "pre": "Pre-LN", "peri": "Peri-LN", "mix": "Mix-LN"
 
 _PAPER = "arXiv:2510.22026"
 CLAIMS = {
-    "post": Claim("Under Post-LN tokens collapse exponentially, 1 - cos ~ e^{-2t}.", _PAPER, "proved"),
-    "pre": Claim("Under Pre-LN, Peri-LN and, in the end, Mix-LN tokens collapse algebraically, 1 - cos ~ t^{-2}.", _PAPER, "proved"),
-    "ngpt": Claim("Under nGPT with step alpha tokens collapse exponentially, 1 - cos ~ e^{-2 alpha t}.", _PAPER, "proved"),
-    "sqrt": Claim("Under square-root scaling tokens collapse like e^{-4 sqrt t}.", _PAPER, "proved"),
+    "post": Claim(r"Under Post-LN tokens collapse exponentially, $1 - \cos \sim e^{-2t}$.", _PAPER, "proved"),
+    "pre": Claim(r"Under Pre-LN, Peri-LN and, in the end, Mix-LN tokens collapse algebraically, $1 - \cos \sim t^{-2}$.", _PAPER, "proved"),
+    "ngpt": Claim(r"Under nGPT with step $\alpha$ tokens collapse exponentially, $1 - \cos \sim e^{-2 \alpha t}$.", _PAPER, "proved"),
+    "sqrt": Claim(r"Under square-root scaling tokens collapse like $e^{-4 \sqrt{t}}$.", _PAPER, "proved"),
 }
 
 

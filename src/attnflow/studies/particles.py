@@ -30,15 +30,17 @@ _LAWS = {"Sinkhorn": af.Sinkhorn, "softmax": af.Softmax}
 
 CLAIMS = {
     "mean": Claim(
-        "Sinkhorn attention moves the mean by m <- (I + V) m, and not at all in the normalised update; softmax moves it otherwise.",
+        r"Sinkhorn attention moves the mean by $m \leftarrow (I + V) m$, and not at all in the normalised update; softmax moves it "
+        "otherwise.",
         "elementary: columns sum to one",
         "proved",
     ),
     "consensus": Claim(
-        "Under z <- K z with K the Sinkhorn matrix of z tokens shrink to their mean, in each step by its second singular value or more.",
+        r"Under $z \leftarrow K z$ with $K$ the Sinkhorn matrix of $z$ tokens shrink to their mean, in each step by its second singular "
+        "value or more.",
         "slides of arXiv:2406.10823",
         "refuted as printed",
-        printed="With W_Q^T W_K > 0 and W_V = I the limit of the normalised update is the vertices of a polytope.",
+        printed="With $W_Q^T W_K > 0$ and $W_V = I$ the limit of the normalised update is the vertices of a polytope.",
     ),
 }
 

@@ -37,16 +37,18 @@ _RADIUS = 0.01
 _PAPER = "arXiv:2312.10794"
 CLAIMS = {
     "softmax": Claim(
-        "For d much larger than n uniform tokens under SA come together when the equiangular ones do, where g_beta(t) = 1 - delta.",
+        r"For $d$ much larger than $n$ uniform tokens under SA come together when the equiangular ones do, where "
+        r"$g_\beta(t) = 1 - \delta$.",
         _PAPER,
         "proved",
     ),
     "unnormalized": Claim(
-        "For d much larger than n uniform tokens under USA come together when g' = (2/n) e^{bg} (1-g) ((n-1)g+1) is at g = 1 - delta.",
+        "For $d$ much larger than $n$ uniform tokens under USA come together when "
+        r"$g' = \frac{2 e^{\beta g} (1 - g) ((n-1) g + 1)}{n}$ is at $g = 1 - \delta$.",
         _PAPER,
         "proved",
     ),
-    "orthonormal": Claim("Orthonormal tokens stay equiangular, with the cosine g_beta(t) of a scalar equation.", _PAPER, "proved"),
+    "orthonormal": Claim(r"Orthonormal tokens stay equiangular, with the cosine $g_\beta(t)$ of a scalar equation.", _PAPER, "proved"),
 }
 
 

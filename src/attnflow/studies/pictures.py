@@ -35,7 +35,8 @@ _CASES = ("softmax on the line", "L2 on the line", "Sinkhorn on the line", "simp
 
 CLAIMS = {
     "tokens": Claim(
-        "n tokens of rho tend to the solution of d_t rho + div(rho Gamma_rho) = 0 for softmax, L2 and Sinkhorn attention, like n^(-1/2).",
+        r"$n$ tokens of $\rho$ tend to the solution of $\partial_t \rho + \operatorname{div}(\rho\, \Gamma_\rho) = 0$ for softmax, L2 and "
+        "Sinkhorn attention, like $n^{-1/2}$.",
         "arXiv:2501.18322",
         "proved",
     ),

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 CLAIMS = {
     "order": Claim(
-        "The network x_{k+1} = x_k + h g(W_k x_k + b_k) of depth T/h tends to the flow map of x' = g(W_t x + b_t) at order one in h.",
+        r"The network $x_{k+1} = x_k + h\, g(W_k x_k + b_k)$ of depth $T/h$ tends to the flow map of $x' = g(W_t x + b_t)$ at order one "
+        "in $h$.",
         "arXiv:1806.07366; lecture notes on arXiv:2312.10794",
         "proved",
     ),
-    "inverse": Claim("The flow map x(0) -> x(T) is one to one: the flow back in depth undoes it.", "Picard and Lindelof", "proved"),
+    "inverse": Claim(r"The flow map $x(0) \mapsto x(T)$ is one to one: the flow back in depth undoes it.", "Picard and Lindelof", "proved"),
     "liouville": Claim(
-        "The determinant of the flow map is exp of the integral of sum_i g'(W x + b)_i W_ii along the path, and is positive.",
+        r"The determinant of the flow map is $\exp \int_0^T \sum_i g'(W_t x + b_t)_i\, (W_t)_{ii}\, dt$ along the path, and is positive.",
         "Liouville's formula",
         "proved",
     ),

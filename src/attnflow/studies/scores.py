@@ -34,18 +34,28 @@ _NODES, _COLDER = {1: 800, 2: 72}, 3
 # Far below the fluctuations of a cloud; far below the smallest bias.
 _TOLERANCE, _FINE = 1e-5, 1e-10
 
-_PAPER, _EXPANSION = "arXiv:2406.10823", "expansion in eps after arXiv:2406.10823"
+_PAPER, _EXPANSION = "arXiv:2406.10823", r"expansion in $\varepsilon$ after arXiv:2406.10823"
 CLAIMS = {
-    "bridge": Claim("(B - x) / eps tends to 1/2 grad log rho as eps falls, with a bias of order eps.", _PAPER, "proved"),
+    "bridge": Claim(
+        r"$(B - x)/\varepsilon$ tends to $\tfrac12 \nabla \log \rho$ as $\varepsilon$ falls, with a bias of order $\varepsilon$.",
+        _PAPER,
+        "proved",
+    ),
     "bias": Claim(
-        "The score of the bridge has the bias eps grad (1/4 Laplace U + 1/8 |grad U|^2), that of the kernel density "
-        "eps grad (1/2 Laplace U + 1/2 |grad U|^2), U = log rho.",
+        r"The score of the bridge has the bias $\varepsilon \nabla \bigl(\tfrac14 \Delta U + \tfrac18 \lvert \nabla U \rvert^2\bigr)$, "
+        r"that of the kernel density $\varepsilon \nabla \bigl(\tfrac12 \Delta U + \tfrac12 \lvert \nabla U \rvert^2\bigr)$, $U = \log \rho$.",
         _EXPANSION,
         "numerics",
     ),
-    "richardson": Claim("The extrapolation 2 s_{eps/2} - s_eps of bridge scores has a bias of order eps^3.", _EXPANSION, "numerics"),
+    "richardson": Claim(
+        r"The extrapolation $2 s_{\varepsilon/2} - s_\varepsilon$ of bridge scores has a bias of order $\varepsilon^3$.",
+        _EXPANSION,
+        "numerics",
+    ),
     "sampled": Claim(
-        "Scores from n tokens have a variance of order 1/n, and at its best eps the bridge errs least.", _EXPANSION, "numerics"
+        r"Scores from $n$ tokens have a variance of order $1/n$, and at its best $\varepsilon$ the bridge errs least.",
+        _EXPANSION,
+        "numerics",
     ),
 }
 

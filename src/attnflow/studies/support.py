@@ -38,9 +38,15 @@ _LAWS = ("softmax", "L2", "Sinkhorn", "sharp softmax", "unnormalized")
 
 _PAPER = "arXiv:2501.18322"
 CLAIMS = {
-    "stability": Claim("From laws in a ball of radius R, W_p(mu_t, nu_t) <= C(T, R) W_p(mu_0, nu_0) for t <= T.", _PAPER, "proved"),
-    "gaussian": Claim("Gaussians stay Gaussian, so that C of two nearby ones is that of an ODE for mean and variance.", _PAPER, "proved"),
-    "support": Claim("The radius of the support has R(t) <= exp(integral of |V|) R(0) for laws with normalised weights.", _PAPER, "proved"),
+    "stability": Claim(
+        r"From laws in a ball of radius $R$, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$ for $t \le T$.", _PAPER, "proved"
+    ),
+    "gaussian": Claim("Gaussians stay Gaussian, so that $C$ of two nearby ones is that of an ODE for mean and variance.", _PAPER, "proved"),
+    "support": Claim(
+        r"The radius of the support has $R(t) \le \exp\bigl(\int_0^t \lvert V \rvert\bigr) R(0)$ for laws with normalised weights.",
+        _PAPER,
+        "proved",
+    ),
 }
 
 

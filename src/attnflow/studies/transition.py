@@ -36,10 +36,12 @@ _NODES = 12
 
 _PAPER = "arXiv:2606.05140"
 CLAIMS = {
-    "noise": Claim("As noise falls the uniform law loses stability at sigma_c(beta), in its first mode alone.", _PAPER, "proved"),
-    "critical": Claim("Noisy attention goes from continuous to a jump at the beta with I_{d/2+1} / I_{d/2} = 1/d.", _PAPER, "proved"),
-    "continuous": Claim("Up to the critical beta ordered states are stable, and there are none above sigma_c.", _PAPER, "proved"),
-    "jump": Claim("Beyond the critical beta the branch folds; ordered and uniform law are stable above sigma_c.", _PAPER, "proved"),
+    "noise": Claim(r"As noise falls the uniform law loses stability at $\sigma_c(\beta)$, in its first mode alone.", _PAPER, "proved"),
+    "critical": Claim(
+        r"Noisy attention goes from continuous to a jump at the $\beta$ with $I_{d/2+1}(\beta) / I_{d/2}(\beta) = 1/d$.", _PAPER, "proved"
+    ),
+    "continuous": Claim(r"Up to the critical $\beta$ ordered states are stable, and there are none above $\sigma_c$.", _PAPER, "proved"),
+    "jump": Claim(r"Beyond the critical $\beta$ the branch folds; ordered and uniform law are stable above $\sigma_c$.", _PAPER, "proved"),
 }
 
 

@@ -1,0 +1,143 @@
+r"""Sentences with formulas, as HTML: what is between dollars is LaTeX, and becomes MathML, which a browser draws without a script.
+
+Claims, names of checks and titles have their formulas as `$...$`; a dollar itself is written `\$`. `to_html` shows what it cannot read as
+it was typed: the title of a page may be anything. `pieces` and `mathml` are strict, for what is written in this package.
+"""
+
+import html
+import itertools
+import re
+from xml.etree import ElementTree
+
+# A line may break after these, and before those, outside brackets.
+_RELATIONS, _SUMS = frozenset("=≤≥<>→←~∼≈∈,;"), frozenset("+−")
+_OPEN, _CLOSE = frozenset("([{⟨"), frozenset(")]}⟩")
+# \lvert and \rvert become the same sign, but the first one opens: they travel as private characters.
+_BARS = {r"\lvert": "\ue000", r"\rvert": "\ue001", r"\lVert": "\ue002", r"\rVert": "\ue003"}
+_FENCES = {"\ue000": ("|", "prefix"), "\ue001": ("|", "postfix"), "\ue002": ("‖", "prefix"), "\ue003": ("‖", "postfix")}
+_FENCES |= {"⟨": ("⟨", "prefix"), "⟩": ("⟩", "postfix")}
+# Anything else, such as a link, does not come from a formula of ours.
+_ATTRIBUTES = frozenset(
+    ("stretchy", "fence", "form", "minsize", "maxsize", "linethickness", "displaystyle", "scriptlevel", "mathvariant", "width")
+)
+# A formula with more signs than this may break.
+_LONG = 20
+
+
+def pieces(text: str) -> list[str]:
+    """Text and formulas in turn, text first; `ValueError` if the dollars do not pair up."""
+    found = re.split(r"(?<!\\)\${1,2}", text)
+    if len(found) % 2 == 0:
+        raise ValueError(rf"dollars must come in pairs, one before and one after a formula, got {text!r}; a dollar itself is \$")
+    return [part if i % 2 else part.replace(r"\$", "$") for i, part in enumerate(found)]
+
+
+def to_html(text: str) -> str:
+    """The text escaped, with its formulas as MathML; as it was typed if it cannot be read."""
+    try:
+        parts = pieces(text)
+        out = [_breakable(part) if i % 2 else html.escape(part) for i, part in enumerate(parts)]
+    except ValueError:
+        return html.escape(text)
+    # A full stop stays with the formula before it, and so does a bracket with the one that follows.
+    return re.sub(r"(\(?)(<math>(?:(?!<math>).)*</math>)([.,;:)]*)", _glued, "".join(out))
+
+
+def mathml(formula: str) -> ElementTree.Element:
+    """The formula as a `math` element, with one `mrow` in it; `ValueError` if it is not LaTeX, or a command is unknown."""
+    from latex2mathml.converter import Converter
+
+    latex = re.sub(r"\\[lr][vV]ert(?![A-Za-z])", lambda found: _BARS[found[0]] + " ", formula)
+    try:
+        if not _balanced(formula):
+            raise ValueError("braces must come in pairs")
+        element = Converter().convert_to_element(latex)
+    # The library raises a dozen unrelated classes, and what its parser stumbles over.
+    except Exception as error:
+        raise ValueError(f"not a formula in LaTeX: {formula!r} ({error or type(error).__name__})") from error
+    for part in element.iter():
+        part.text = html.unescape(part.text) if part.text else None
+        part.attrib = {key: value for key, value in part.attrib.items() if key in _ATTRIBUTES}
+        if "\\" in (part.text or ""):
+            raise ValueError(f"no command of LaTeX that can be shown: {part.text} in {formula!r}")
+        _mend(part)
+    for part in list(element.iter("mrow")):
+        _space(part)
+    return element
+
+
+def _balanced(formula: str) -> bool:
+    depth = 0
+    for brace in re.findall(r"(?<!\\)[{}]", formula):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _mend(part: ElementTree.Element) -> None:
+    """Brackets are operators that open or close, primes are operators, and names of functions are identifiers."""
+    text = part.text or ""
+    if text in _FENCES:
+        part.tag, (part.text, form) = "mo", _FENCES[text]
+        part.attrib |= {"form": form, "stretchy": "false"}
+    elif text and set(text) <= set("′″‴"):
+        part.tag = "mo"
+    elif part.tag == "mo" and text.isalpha() and text.isascii():
+        part.tag = "mi"
+
+
+def _space(row: ElementTree.Element) -> None:
+    """Thin spaces around the names of functions, as in 2 log n, but none before a bracket."""
+    for before, after in itertools.pairwise(list(row)):
+        left, right = _base(before), _base(after)
+        begins = right.tag not in ("mo", "mspace") or right.get("form") == "prefix"
+        ends = left.tag not in ("mo", "mspace") or left.text in _CLOSE | {"∇"} or left.get("form") == "postfix"
+        if (_named(left) and begins) or (_named(right) and ends):
+            row.insert(list(row).index(after), ElementTree.Element("mspace", width="0.167em"))
+
+
+def _base(part: ElementTree.Element) -> ElementTree.Element:
+    """What a power or an index stands at."""
+    while part.tag in ("msub", "msup", "msubsup", "munder", "mstyle") and len(part):
+        part = part[0]
+    return part
+
+
+def _named(part: ElementTree.Element) -> bool:
+    return part.tag == "mi" and len(part.text or "") > 1
+
+
+def _breakable(formula: str) -> str:
+    """The formula, a long one as several elements: a browser breaks lines between elements, and never in one."""
+    element = mathml(formula)
+    row = element[0]
+    if len("".join(row.itertext())) <= _LONG:
+        return _written(list(row))
+    groups: list[list[ElementTree.Element]] = [[]]
+    depth = 0
+    for part in row:
+        text = part.text if part.tag == "mo" else ""
+        base = _base(part)
+        depth += base.tag == "mo" and (base.text in _OPEN or base.get("form") == "prefix")
+        depth -= base.tag == "mo" and (base.text in _CLOSE or base.get("form") == "postfix")
+        if depth == 0 and text in _SUMS and groups[-1] and (groups[-1][-1].text not in _RELATIONS or groups[-1][-1].tag != "mo"):
+            part.set("form", "infix")
+            groups.append([])
+        groups[-1].append(part)
+        if depth == 0 and text in _RELATIONS:
+            part.set("form", "infix")
+            groups.append([])
+    return "".join(_written(group) for group in groups if group)
+
+
+def _written(parts: list[ElementTree.Element]) -> str:
+    element = ElementTree.Element("math")
+    row = ElementTree.SubElement(element, "mrow")
+    row.extend(parts)
+    return ElementTree.tostring(element, encoding="unicode", short_empty_elements=False)
+
+
+def _glued(found: re.Match[str]) -> str:
+    before, formula, after = found.groups()
+    return f'<span class="whole">{before}{formula}{after}</span>' if before or after else formula
