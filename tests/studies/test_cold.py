@@ -61,19 +61,22 @@ def test_each_check_can_fail(result):
 
     assert failed() == []
     law = result.laplace[0]
-    assert failed(laplace=[dataclasses.replace(law, error=law.error**0.5)]) == ["rate of |m - x| in beta", "limit of beta |m - x|"]
+    assert failed(laplace=[dataclasses.replace(law, error=law.error**0.5)]) == [
+        r"rate of $\lvert m - x \rvert$ in $\beta$",
+        r"limit of $\beta \lvert m - x \rvert$",
+    ]
     assert failed(flows=[dataclasses.replace(exact[0], error=exact[0].betas ** -0.5), *exact[1:]]) == [
-        "rate of W2 at t1 in beta",
-        "W2 at the smallest beta, most tokens over grid",
-        "W2 at the largest beta, grid over fewest tokens",
+        r"rate of $W_2$ at $t_1$ in $\beta$",
+        r"$W_2$ at the smallest $\beta$, most tokens over grid",
+        r"$W_2$ at the largest $\beta$, grid over fewest tokens",
     ]
     swapped = dataclasses.replace(decay, oblique=decay.orthogonal, orthogonal=decay.oblique, straight=1.0, cold={20.0: end.ts + 1})
     assert failed(concentration=swapped) == [
-        "tokens of the limit flow against e^{tM} x / |e^{tM} x|",
-        "W2 to the spectral push-forward at the end",
-        "W2 to the orthogonal one, over the distance of the two",
+        r"tokens of the limit flow against $e^{tM} x / \lvert e^{tM} x \rvert$",
+        "$W_2$ to the spectral push-forward at the end",
+        "$W_2$ to the orthogonal one, over the distance of the two",
         "rate of approach in t",
-        "least W2 over t, largest over smallest beta",
+        r"least $W_2$ over $t$, largest over smallest $\beta$",
     ]
 
 

@@ -55,16 +55,16 @@ def test_each_check_can_fail(result):
     square = result.geometries[0]
     moving = dataclasses.replace(square.verdicts[0], shape="undecided")
     other = dataclasses.replace(square.verdicts[0], shape="clusters")
-    name = "d = 2, V = I: share of starts that tend to polytope"
+    name = "$d = 2$, $V = I$: share of starts that tend to polytope"
     late = dataclasses.replace(square, verdicts=[moving, square.verdicts[1]])
     assert failed(dataclasses.replace(result, geometries=[late])) == [name]
     wrong = dataclasses.replace(square, verdicts=[other, square.verdicts[1]])
-    assert failed(dataclasses.replace(result, geometries=[wrong])) == [name, "d = 2, V = I: verdicts for another shape"]
+    assert failed(dataclasses.replace(result, geometries=[wrong])) == [name, "$d = 2$, $V = I$: verdicts for another shape"]
     still = dataclasses.replace(result.geometries[3], verdicts=[dataclasses.replace(v, growth=0.5) for v in result.geometries[3].verdicts])
-    assert failed(dataclasses.replace(result, geometries=[still])) == ["d = 2, V = -I: d log|z| / dt at the end"]
-    assert failed(dataclasses.replace(result, swelling=0.1)) == ["V = I: largest growth of the hull of z"]
-    assert failed(dataclasses.replace(result, raw=result.raw_ts**-1.0)) == ["V = -I: power of t in |x|"]
-    assert failed(dataclasses.replace(result, frozen=np.array([0.3]))) == ["Sinkhorn, V = I: places over tokens, on average"]
+    assert failed(dataclasses.replace(result, geometries=[still])) == [r"$d = 2$, $V = -I$: $d \log \lvert z \rvert / dt$ at the end"]
+    assert failed(dataclasses.replace(result, swelling=0.1)) == ["$V = I$: largest growth of the hull of $z$"]
+    assert failed(dataclasses.replace(result, raw=result.raw_ts**-1.0)) == [r"$V = -I$: power of $t$ in $\lvert x \rvert$"]
+    assert failed(dataclasses.replace(result, frozen=np.array([0.3]))) == ["Sinkhorn, $V = I$: places over tokens, on average"]
     blurred = dataclasses.replace(result.line, distances=0 * result.line.distances + 0.5, others=np.array([3, 1]), ranks=np.array([5, 5]))
     assert [name.split(":")[0] for name in failed(dataclasses.replace(result, line=blurred))] == ["line"] * 3
 

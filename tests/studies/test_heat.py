@@ -80,10 +80,10 @@ def test_each_check_can_fail(result):
     assert failed(dataclasses.replace(first, bridge=first.euler)) == ["order of the bridge"]
     assert failed(dataclasses.replace(first, euler=first.bridge)) == ["order of Euler"]
     assert failed(dataclasses.replace(first, one_step=first.one_step * first.eps)) == [
-        "order of W2(Euler, bridge)/eps",
-        "W2(Euler, bridge)/eps^2",
+        r"order of $W_2/\varepsilon$ between Euler and bridge",
+        r"$W_2/\varepsilon^2$ between Euler and bridge",
     ]
-    assert failed(dataclasses.replace(first, coefficient=2 * first.coefficient)) == ["W2(Euler, bridge)/eps^2"]
+    assert failed(dataclasses.replace(first, coefficient=2 * first.coefficient)) == [r"$W_2/\varepsilon^2$ between Euler and bridge"]
     assert failed(dataclasses.replace(last, aliasing=last.bridge.min())) == ["aliasing of the tokens over the smallest error"]
 
 

@@ -35,12 +35,12 @@ def test_each_check_can_fail(result):
     failed = [check.name for check in langevin.checks(langevin.Result(SPEC, [wrong, other])) if not check.ok]
     assert failed == [
         "N(0, 1): grid against closed form",
-        "N(0, 1): divergence / (constant eps^4) in the limit",
-        "N(0, 1): divergence / eps^4 in the limit, times 1152",
+        r"$N(0, 1)$: divergence over the constant times $\varepsilon^4$ in the limit",
+        r"$N(0, 1)$: divergence over $\varepsilon^4/1152$ in the limit",
     ]
     slow = dataclasses.replace(other, divergence=other.eps**3.5, constant=1.0)
     names = [check.name for check in langevin.checks(langevin.Result(SPEC, [first, slow])) if not check.ok]
-    assert names[0] == "0.3 N(-2, 1) + 0.7 N(1, 2): order at the smallest eps"
+    assert names[0] == r"$0.3 N(-2, 1) + 0.7 N(1, 2)$: order at the smallest $\varepsilon$"
 
 
 def test_the_figure(result):

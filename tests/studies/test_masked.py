@@ -66,15 +66,15 @@ def test_each_check_can_fail(result):
         return [check.name.split(":")[1].strip() for check in masked.checks(dataclasses.replace(good, **change)) if not check.ok]
 
     assert failed() == []
-    assert failed(distances=good.distances**2) == ["rate in n of W2 given the order"]
+    assert failed(distances=good.distances**2) == ["rate in $n$ of $W_2$ given the order"]
     assert failed(refinements=[power(1.0), power(2.0), power(1.0)]) == ["order in the cells of the line"]
     assert failed(refinements=[power(2.0), power(1.0), power(2.0)]) == [
         "order in the cells of order",
         "the same if a token sees its whole cell",
     ]
     assert failed(drift=1e-9) == ["largest change of the marginal in s"]
-    assert failed(first_token=0.1) == ["the first one moves alone, |x(t) - e^{tV} x(0)|"]
-    assert failed(first_cell=0.1) == ["W2 of the first cell of order to its law without a mask"]
+    assert failed(first_token=0.1) == [r"the first one moves alone, $\lvert x(t) - e^{tV} x(0) \rvert$"]
+    assert failed(first_cell=0.1) == ["$W_2$ of the first cell of order to its law without a mask"]
 
 
 def test_the_figure(result, tmp_path):

@@ -63,7 +63,7 @@ def test_each_check_can_fail(result):
     wrong = {
         "quadrature tokens": [dataclasses.replace(result, w2=result.w2 + SPEC.eps**2)],
         "sampled tokens": [dataclasses.replace(result, kolmogorov=result.kolmogorov + 0.2)],
-        "bridge of N(0, 1)": [dataclasses.replace(result, bridge=cold)],
+        "bridge of $N(0, 1)$": [dataclasses.replace(result, bridge=cold)],
     }
     for name, results in wrong.items():
         for bad in results:

@@ -58,12 +58,14 @@ def test_ratios_on_a_flat_density(result):
 def test_each_kind_of_check_can_fail(result):
     (e,) = result.errors
     swap = [1, 0, 2]
-    assert "R^1: share of bridges that converged" in failed(scores.Result(SPEC, [dataclasses.replace(e, converged=False)]))
-    assert "R^1: variance of bridge goes like n^" in failed(scores.Result(SPEC, [dataclasses.replace(e, variance=e.variance[:, ::-1])]))
+    assert "$R^{1}$: share of bridges that converged" in failed(scores.Result(SPEC, [dataclasses.replace(e, converged=False)]))
+    assert "$R^{1}$: power of $n$ in the variance of bridge" in failed(
+        scores.Result(SPEC, [dataclasses.replace(e, variance=e.variance[:, ::-1])])
+    )
     swapped = failed(scores.Result(SPEC, [dataclasses.replace(e, limit=e.limit[swap], bias2=e.bias2[swap], variance=e.variance[swap])]))
-    assert "R^1: bias of bridge over the theory's" in swapped
-    assert "R^1: best error of the bridge over that of the kernel density" in swapped
-    assert "R^1: order of the bias of Richardson" in failed(scores.Result(SPEC, [dataclasses.replace(e, limit=e.limit[[0, 1, 1]])]))
+    assert "$R^{1}$: bias of bridge over the theory's" in swapped
+    assert "$R^{1}$: best error of the bridge over that of the kernel density" in swapped
+    assert "$R^{1}$: order of the bias of Richardson" in failed(scores.Result(SPEC, [dataclasses.replace(e, limit=e.limit[[0, 1, 1]])]))
 
 
 def test_the_figure(result):

@@ -53,7 +53,7 @@ def test_each_check_can_fail(result):
         runs=transition.Runs(runs.newton, 0.7, 0.7, runs.stable, 0.0, 0.8),
     )
     ok = [check.name for check in transition.checks(wrong) if check.ok]
-    assert ok == [f"S^1, beta = {beyond.beta:.4g}: critical noise"]
+    assert ok == [rf"$S^{{1}}$, $\beta = {beyond.beta:.4g}$: critical noise"]
 
 
 def test_the_figure(result):

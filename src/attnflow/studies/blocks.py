@@ -161,8 +161,8 @@ def checks(result: Result) -> list[Check]:
     spec, states = result.spec, np.asarray(result.path.states)
     apart = np.abs(states[list(result.frames)] - result.by_hand).max(axis=(1, 2))
     return [
-        Check(f"tokens against SciPy at t = {spec.compared:g}", float(apart[0]), 0.0, 1e-7),
-        Check(f"tokens against SciPy at t = {spec.t1:g}", float(apart[1]), 0.0, 1e-5),
+        Check(f"tokens against SciPy at $t = {spec.compared:g}$", float(apart[0]), 0.0, 1e-7),
+        Check(f"tokens against SciPy at $t = {spec.t1:g}$", float(apart[1]), 0.0, 1e-5),
         Check("largest distance from the sphere", float(np.abs(np.linalg.norm(states, axis=2) - 1).max()), 0.0, 1e-14, "sphere"),
         Check(
             "the same with SciPy, without retraction", float(np.abs(np.linalg.norm(result.by_hand, axis=2) - 1).max()), 0.0, 1e-7, "sphere"

@@ -203,16 +203,22 @@ def checks(result: Result) -> list[Check]:
     next = ((result.slopes[:, -1] - 1) / eps[-1] + 0.5) / eps[-1]
     shares = {kind: result.share(kind) for kind in KINDS}
     return [
-        Check("N(0, s^2): slope of B on tokens against the closed form", float(off), 0.0, 1e-7, "gaussian"),
-        Check("N(0, s^2): B on tokens less a line, over s", result.spread, 0.0, 1e-6, "gaussian"),
-        Check("N(0, S) in the plane: matrix of B against eigenvalues, relative", result.plane, 0.0, 1e-12, "gaussian"),
-        Check("mixture: part of the score that (B - x)/eps has", shares["bridge"], 0.5, 0.01, "score"),
+        Check("$N(0, s^2)$: slope of $B$ on tokens against the closed form", float(off), 0.0, 1e-7, "gaussian"),
+        Check("$N(0, s^2)$: $B$ on tokens less a line, over $s$", result.spread, 0.0, 1e-6, "gaussian"),
+        Check("$N(0, S)$ in the plane: matrix of $B$ against eigenvalues, relative", result.plane, 0.0, 1e-12, "gaussian"),
+        Check(r"mixture: part of the score that $(B - x)/\varepsilon$ has", shares["bridge"], 0.5, 0.01, "score"),
         Check("mixture: part of the score that the kernel density has", shares["kernel density"], 1.0, 0.02, "kernel density"),
-        Check("mixture: term in eps of (B - x)/eps, relative", float(rest), 0.0, eps[-1], "next"),
-        Check("N(0, s^2): ((B - x)/eps + x/(2 s^2)) / eps, in x/s^4", float(next.mean()), 1 / 8, 1e-3, "next"),
-        Check("layer of attention less x <- 2x - B(x) by plain iterations, at most", result.layer, 0.0, 1e-7, "layer"),
-        Check("cost 1/2 |x-y|^2: speed over that of 1/2 Laplace", speed(result, "half"), 1.0, spec.step**2, "speed"),
-        Check("cost |x-y|^2: speed over that of 1/2 Laplace", speed(result, "whole"), 0.5, spec.step**2, "speed"),
+        Check(r"mixture: term in $\varepsilon$ of $(B - x)/\varepsilon$, relative", float(rest), 0.0, eps[-1], "next"),
+        Check(r"$N(0, s^2)$: $((B - x)/\varepsilon + x/(2 s^2))/\varepsilon$, in $x/s^4$", float(next.mean()), 1 / 8, 1e-3, "next"),
+        Check(r"layer of attention less $x \leftarrow 2x - B(x)$ by plain iterations, at most", result.layer, 0.0, 1e-7, "layer"),
+        Check(
+            r"cost $\tfrac12 \lvert x - y \rvert^2$: speed over that of $\tfrac12 \Delta$",
+            speed(result, "half"),
+            1.0,
+            spec.step**2,
+            "speed",
+        ),
+        Check(r"cost $\lvert x - y \rvert^2$: speed over that of $\tfrac12 \Delta$", speed(result, "whole"), 0.5, spec.step**2, "speed"),
     ]
 
 

@@ -131,7 +131,7 @@ def checks(result: Result) -> list[Check]:
         for delta, column in zip(spec.deltas, rows.T, strict=True):
             expected = af.theory.strong_centres(dim, delta, spec.tokens)
             error = column.std(ddof=1) / np.sqrt(len(column))
-            name = f"S^{dim - 1}: mean strong centres at delta = {delta:g}"
+            name = rf"$S^{{{dim - 1}}}$: mean strong centres at $\delta = {delta:g}$"
             found.append(Check(name, float(column.mean()), expected, float(4 * error), "count"))
     found.append(Check("the first token moved by", result.first, 0.0, 1e-12, "first"))
     found.append(Check("largest angle to the first token at the end", float(result.farthest[-1]), 0.0, 0.05, "first"))

@@ -188,7 +188,7 @@ def checks(result: Result) -> list[Check]:
     """Rates three ways, the number of clusters of the run, and how often the fastest mode is right."""
     found = []
     for sphere in result.spheres:
-        name = f"S^{sphere.dim - 1}"
+        name = f"$S^{{{sphere.dim - 1}}}$"
         found.append(
             Check(
                 f"{name}: rates from the law against closed form", float(np.abs(sphere.law / sphere.theory - 1).max()), 0.0, 1e-8, "rates"
@@ -200,7 +200,7 @@ def checks(result: Result) -> list[Check]:
     expected = np.array([predicted(beta) for beta in result.spec.betas])
     found.append(
         Check(
-            f"clusters at beta = {result.spec.beta:g}, and the fastest mode",
+            rf"clusters at $\beta = {result.spec.beta:g}$, and the fastest mode",
             float(result.clusters),
             float(predicted(result.spec.beta)),
             0.0,

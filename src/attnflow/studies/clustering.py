@@ -147,20 +147,22 @@ def checks(result: Result) -> list[Check]:
     flat, round = (result.paths[space] for space in _SPACES)
     places, start = result.clusters["R^3"].centres, np.asarray(flat.states[0])
     predicted = af.predict_limit(np.eye(3), np.eye(3), np.eye(3))
-    found.append(Check("R^3: verdict is the shape that was predicted", float(predicted.agrees(result.verdict)), 1.0, 0.0, "polytope"))
-    found.append(Check("R^3: limits outside the hull of the start", max(outside(places, start), 0.0), 0.0, 1e-6, "polytope"))
-    found.append(Check("R^3: largest <v, w> - |v|^2 over pairs of places", led(places), 0.0, 1e-6, "leaders"))
+    found.append(Check("$R^3$: verdict is the shape that was predicted", float(predicted.agrees(result.verdict)), 1.0, 0.0, "polytope"))
+    found.append(Check("$R^3$: limits outside the hull of the start", max(outside(places, start), 0.0), 0.0, 1e-6, "polytope"))
+    found.append(
+        Check(r"$R^3$: largest $\langle v, w \rangle - \lvert v \rvert^2$ over pairs of places", led(places), 0.0, 1e-6, "leaders")
+    )
     for space, path in result.paths.items():
         last, radius = np.asarray(path.final.points), spec.radius * size(path)
         # Neighbours on a great circle are a little farther apart than straight through the sphere: far less than clusters are.
         count = result.clusters[space].count
-        found.append(Check(f"{space}: clusters, against SciPy", float(count), float(by_scipy(last, radius)), 0.0, ""))
+        found.append(Check(f"${space}$: clusters, against SciPy", float(count), float(by_scipy(last, radius)), 0.0, ""))
     masses, centres = result.clusters["S^2"].masses, result.clusters["S^2"].centres
     known = masses @ np.exp(-spec.beta * (1 - centres @ centres.T)) @ masses
-    found.append(Check("S^2: energy at the end against that of the clusters", result.energy, float(known), 1e-3, "sphere"))
+    found.append(Check("$S^2$: energy at the end against that of the clusters", result.energy, float(known), 1e-3, "sphere"))
     late = result.counts["S^2"][-len(round) // 4 :]
-    found.append(Check("S^2: clusters that merge in the last quarter of time", float(np.ptp(late)), 0.0, 0.0, "sphere"))
-    found.append(Check("S^2: clusters over tokens", len(masses) / spec.on_sphere, 0.0, 0.5, "sphere"))
+    found.append(Check("$S^2$: clusters that merge in the last quarter of time", float(np.ptp(late)), 0.0, 0.0, "sphere"))
+    found.append(Check("$S^2$: clusters over tokens", len(masses) / spec.on_sphere, 0.0, 0.5, "sphere"))
     return found
 
 

@@ -258,23 +258,24 @@ def checks(result: Result) -> list[Check]:
     """Rates, constants, and which projector it is."""
     found = []
     for law in result.laplace:
-        name = law.law.replace("$", "")
-        found.append(Check(f"{name}: rate of |m - x| in beta", law.fit.slope, -1.0, 0.1, "laplace"))
-        found.append(Check(f"{name}: limit of beta |m - x|", law.limit, law.constant, 0.01 * law.constant, "laplace"))
+        found.append(Check(rf"{law.law}: rate of $\lvert m - x \rvert$ in $\beta$", law.fit.slope, -1.0, 0.1, "laplace"))
+        found.append(Check(rf"{law.law}: limit of $\beta \lvert m - x \rvert$", law.limit, law.constant, 0.01 * law.constant, "laplace"))
     for one in (flow for flow in result.flows if "grid" in flow.start):
-        found.append(Check(one.start.replace("$", "") + ": rate of W2 at t1 in beta", one.fit.slope, -1.0, 0.15, "flow"))
+        found.append(Check(rf"{one.start}: rate of $W_2$ at $t_1$ in $\beta$", one.fit.slope, -1.0, 0.15, "flow"))
     if count := len(result.spec.tokens):
         grid, few, many = (result.flows[i].error for i in (0, 1, count))
-        found.append(Check("circle: W2 at the smallest beta, most tokens over grid", float(many[0] / grid[0]), 1.0, 0.05, "flow"))
-        found.append(Check("circle: W2 at the largest beta, grid over fewest tokens", float(grid[-1] / few[-1]), 0.0, 0.5, "flow"))
+        found.append(Check(r"circle: $W_2$ at the smallest $\beta$, most tokens over grid", float(many[0] / grid[0]), 1.0, 0.05, "flow"))
+        found.append(Check(r"circle: $W_2$ at the largest $\beta$, grid over fewest tokens", float(grid[-1] / few[-1]), 0.0, 0.5, "flow"))
     end, least = result.concentration, [result.concentration.cold[beta].min() for beta in sorted(result.concentration.cold)]
     return [
         *found,
-        Check("S^2: tokens of the limit flow against e^{tM} x / |e^{tM} x|", end.straight, 0.0, 1e-5, "target"),
-        Check("S^2: W2 to the spectral push-forward at the end", float(end.oblique[-1]), 0.0, 0.02, "target"),
-        Check("S^2: W2 to the orthogonal one, over the distance of the two", float(end.orthogonal[-1] / end.apart), 1.0, 0.05, "target"),
-        Check("S^2: rate of approach in t", end.rate, -_GAP, 0.2, "target"),
-        Check("S^2: least W2 over t, largest over smallest beta", float(least[-1] / least[0]), 0.0, 0.6, "cold"),
+        Check(r"$S^2$: tokens of the limit flow against $e^{tM} x / \lvert e^{tM} x \rvert$", end.straight, 0.0, 1e-5, "target"),
+        Check("$S^2$: $W_2$ to the spectral push-forward at the end", float(end.oblique[-1]), 0.0, 0.02, "target"),
+        Check(
+            "$S^2$: $W_2$ to the orthogonal one, over the distance of the two", float(end.orthogonal[-1] / end.apart), 1.0, 0.05, "target"
+        ),
+        Check("$S^2$: rate of approach in $t$", end.rate, -_GAP, 0.2, "target"),
+        Check(r"$S^2$: least $W_2$ over $t$, largest over smallest $\beta$", float(least[-1] / least[0]), 0.0, 0.6, "cold"),
     ]
 
 

@@ -191,9 +191,11 @@ def checks(result: Result) -> list[Check]:
     return [
         Check("drift: attention against the definition", float(np.abs(result.drift - result.drift_by_hand).max()), 0.0, 1e-11, "drift"),
         Check("consensus points against quadrature", float(np.abs(result.points - result.points_by_hand).max()), 0.0, 1e-10, "laplace"),
-        Check("beta (m_beta - c) over its limit", float(np.linalg.norm(scaled) / np.linalg.norm(first)), 1.0, 3 / betas[-1], "laplace"),
-        Check("agreement against the closed form, over what t1 leaves", float((apart / unfinished).max()), 0.0, 2.0, "agreement"),
-        Check("agreement: covariance e^{2 t} S less its start", result.spread, 0.0, 1e-3, "agreement"),
+        Check(
+            r"$\beta (m_\beta - c)$ over its limit", float(np.linalg.norm(scaled) / np.linalg.norm(first)), 1.0, 3 / betas[-1], "laplace"
+        ),
+        Check("agreement against the closed form, over what $t_1$ leaves", float((apart / unfinished).max()), 0.0, 2.0, "agreement"),
+        Check("agreement: covariance $e^{2t} S$ less its start", result.spread, 0.0, 1e-3, "agreement"),
         *(
             Check(f"{name}: ends on the circle against SciPy", float(np.abs(ends[name] - result.by_hand[name]).max()), 0.0, 1e-5)
             for name in ends

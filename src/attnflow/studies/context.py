@@ -112,7 +112,7 @@ def checks(result: Result) -> list[Check]:
         slack = 6 * n ** -abs(gamma - 1) if gamma != 1 else 6 / n**0.5
         if slack < 0.2:
             claim = "critical" if gamma == 1 else "below" if gamma < 1 else "above"
-            name = f"gamma = {gamma:g} x critical, n = {n:,}, against the limit"
+            name = rf"$\gamma = {gamma:g} \times \text{{critical}}$, $n = {n}$, against the limit"
             found.append(Check(name, float(row[np.argmax(spec.tokens)]), limit, slack, claim))
     return found
 

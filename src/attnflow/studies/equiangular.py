@@ -200,10 +200,10 @@ def checks(result: Result) -> list[Check]:
     spec, found = result.spec, []
     for kind in KINDS:
         for i, beta in enumerate(spec.betas):
-            where, rate = f"{kind}, beta = {beta:g}", 2.0 if kind == "SA" else 2 * math.exp(beta)
+            where, rate = rf"{kind}, $\beta = {beta:g}$", 2.0 if kind == "SA" else 2 * math.exp(beta)
             worst = np.abs(result.found[kind][i] / result.gaps[:, None] - 1).max()
             found.append(Check(f"{where}: gaps of all pairs against the equation, relative", float(worst), 0.0, 1e-5, "equation"))
-            found.append(Check(f"{where}: last rate of log(1 - g)", result.slope(kind, i), -rate, 1e-3 * rate, "rates"))
+            found.append(Check(rf"{where}: last rate of $\log(1 - g)$", result.slope(kind, i), -rate, 1e-3 * rate, "rates"))
             if beta == 0:
                 growth = np.exp(2 * result.times[kind][i])
                 off = np.abs(1 - result.found[kind][i] - ((growth - 1) / (growth + spec.n - 1))[:, None]).max()
@@ -213,9 +213,9 @@ def checks(result: Result) -> list[Check]:
         fall = max(0.0, float((-np.diff(energy) / energy[1:]).max()))
         found.append(Check(f"{kind}: largest fall of the energy, relative", fall, 0.0, 1e-12, "energy"))
         same = np.abs(repulsion / (spec.beta * math.exp(-spec.beta) * spec.n**2 * energy) - 1).max()
-        found.append(Check(f"{kind}: F over beta e^-beta n^2 E, less 1", float(same), 0.0, 1e-12, "attraction"))
-        found.append(Check(f"{kind}: F at the end over n^2/2", float(2 * repulsion[-1] / spec.n**2), 1.0, 1e-3, "attraction"))
-    found.append(Check("USA: velocity less n grad E, relative", result.ascent, 0.0, 1e-12, "ascent"))
+        found.append(Check(rf"{kind}: $F$ over $\beta e^{{-\beta}} n^2 E$, less 1", float(same), 0.0, 1e-12, "attraction"))
+        found.append(Check(f"{kind}: $F$ at the end over $n^2/2$", float(2 * repulsion[-1] / spec.n**2), 1.0, 1e-3, "attraction"))
+    found.append(Check(r"USA: velocity less $n \nabla E$, relative", result.ascent, 0.0, 1e-12, "ascent"))
     return found
 
 

@@ -37,7 +37,7 @@ _DRAWN = 5
 CLAIMS = {
     "heat": Claim(
         r"Images under $x \leftarrow 2x - B$ at $\varepsilon = 100$ stay in the affine hull of the data, and their variance gains a few "
-        r"per cent at most of the $784\, \varepsilon$ a step of the heat flow of a density on $\mathbb{R}^{784}$: it is not that flow.",
+        r"per cent at most of the $784\, \varepsilon$ a step of the heat flow of a density on $R^{784}$: it is not that flow.",
         "poster of arXiv:2406.10823",
         "refuted as printed",
         r"heat flow with $\varepsilon = 10^2$ and $\rho_0 \sim \text{FashionMNIST}$",

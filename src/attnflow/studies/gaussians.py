@@ -204,14 +204,20 @@ def checks(result: Result) -> list[Check]:
             for name, gap in result.affine.items()
         ),
         Check("softmax: time of blow-up over the closed form", float((found / exact).max()), 1.0, 1e-5, "blow-up"),
-        Check("softmax: S half way to the blow-up against the closed form", float(result.inverse.max()), 0.0, 1e-5, "blow-up"),
-        Check(f"L2: S at {result.spec.longer:g} times that time, against SciPy", float(result.l2.max()), 0.0, 1e-5, "existence"),
-        Check("Sinkhorn: residual of W + W A S A^T W = S", float(result.residual.max()), 0.0, 1e-10, "sinkhorn"),
-        Check("Sinkhorn: S' by the formula against tokens", float(result.formula[:, 0].max()), 0.0, 1e-4, "sinkhorn"),
+        Check("softmax: $S$ half way to the blow-up against the closed form", float(result.inverse.max()), 0.0, 1e-5, "blow-up"),
+        Check(f"L2: $S$ at {result.spec.longer:g} times that time, against SciPy", float(result.l2.max()), 0.0, 1e-5, "existence"),
+        Check("Sinkhorn: residual of $W + W A S A^T W = S$", float(result.residual.max()), 0.0, 1e-10, "sinkhorn"),
+        Check("Sinkhorn: $S'$ by the formula against tokens", float(result.formula[:, 0].max()), 0.0, 1e-4, "sinkhorn"),
         Check("Sinkhorn: error of the formula over that as printed", float((result.formula[:, 0] / wrong).max()), 0.0, 1e-2, "sinkhorn"),
         *(Check(f"{name}: second eigenvalue from rank one", second, 0.0, 1e-9, "rank") for name, second in result.second.items()),
-        *(Check(f"d = {d}: share of limits with rank < d", float((rank < d).mean()), 1.0, 0.0, "low rank") for d, rank in limits.items()),
-        *(Check(f"d = {d}: share of limits with rank <= d/2", float((rank <= d // 2).mean()), 1.0, 0.1) for d, rank in limits.items()),
+        *(
+            Check(f"$d = {d}$: share of limits with rank below $d$", float((rank < d).mean()), 1.0, 0.0, "low rank")
+            for d, rank in limits.items()
+        ),
+        *(
+            Check(f"$d = {d}$: share of limits with rank at most $d/2$", float((rank <= d // 2).mean()), 1.0, 0.1)
+            for d, rank in limits.items()
+        ),
     ]
 
 

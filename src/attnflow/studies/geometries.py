@@ -250,7 +250,7 @@ def checks(result: Result) -> list[Check]:
     """The verdicts against the theorems, and what is known about the way there."""
     found = []
     for g in result.geometries:
-        where = f"d = {g.dim}, {g.name}"
+        where = f"$d = {g.dim}$, " + (f"${g.name}$" if "=" in g.name else g.name)
         found.append(Check(f"{where}: share of starts that tend to {g.predicted.shape}", g.rate, 1.0, 0.02, g.predicted.shape))
         found.append(Check(f"{where}: verdicts for another shape", float(g.wrong), 0.0, 0.0, g.predicted.shape))
         if g.name == "V = -I":
@@ -258,13 +258,13 @@ def checks(result: Result) -> list[Check]:
             window = 0.1 * result.spec.t1
             expected = 1 - 0.5 * math.log(1 / 0.9) / window
             growth = float(np.median([math.nan if v.growth is None else v.growth for v in g.verdicts]))
-            found.append(Check(f"{where}: d log|z| / dt at the end", growth, expected, 0.01, "divergence"))
+            found.append(Check(rf"{where}: $d \log \lvert z \rvert / dt$ at the end", growth, expected, 0.01, "divergence"))
     line = result.line
     return [
         *found,
-        Check("V = I: largest growth of the hull of z", max(result.swelling, 0.0), 0.0, 1e-6, "polytope"),
-        Check("V = -I: power of t in |x|", result.decay.slope, -0.5, 0.02, "divergence"),
-        *(Check("Sinkhorn, V = I: places over tokens, on average", float(x.mean()), 1.0, 0.15) for x in [result.frozen] if len(x)),
+        Check("$V = I$: largest growth of the hull of $z$", max(result.swelling, 0.0), 0.0, 1e-6, "polytope"),
+        Check(r"$V = -I$: power of $t$ in $\lvert x \rvert$", result.decay.slope, -0.5, 0.02, "divergence"),
+        *(Check("Sinkhorn, $V = I$: places over tokens, on average", float(x.mean()), 1.0, 0.15) for x in [result.frozen] if len(x)),
         Check("line: starts with more than one row that is not Boolean", float((line.open_rows() > 1).sum()), 0.0, 0.0, "boolean"),
         Check("line: starts with more than one row that picks neither end", float((line.others > 1).sum()), 0.0, 0.0, "boolean"),
         # A row that is not Boolean can add one to the rank.

@@ -237,8 +237,14 @@ def checks(result: Result) -> list[Check]:
         found += [
             Check(f"{rates.law}: order of the bridge", rates.fit("bridge").slope, 2.0, 0.15, "bridge"),
             Check(f"{rates.law}: order of Euler", rates.fit("euler").slope, 1.0, 0.15, "euler"),
-            Check(f"{rates.law}: order of W2(Euler, bridge)/eps", rates.fit("one_step").slope, 1.0, 0.15, close),
-            Check(f"{rates.law}: W2(Euler, bridge)/eps^2", float(limit), rates.coefficient, 0.2 * rates.coefficient, close),
+            Check(rf"{rates.law}: order of $W_2/\varepsilon$ between Euler and bridge", rates.fit("one_step").slope, 1.0, 0.15, close),
+            Check(
+                rf"{rates.law}: $W_2/\varepsilon^2$ between Euler and bridge",
+                float(limit),
+                rates.coefficient,
+                0.2 * rates.coefficient,
+                close,
+            ),
         ]
         if rates.aliasing:
             found.append(

@@ -131,7 +131,7 @@ def checks(result: Result) -> list[Check]:
     for dim, row, theory in zip(spec.dims, result.shares, result.theory, strict=True):
         for n, share, p in zip(spec.tokens, row, theory, strict=True):
             error = math.sqrt(p * (1 - p) / spec.draws)
-            found.append(Check(f"n = {n}, S^{dim - 1}: share in a hemisphere", float(share), float(p), _ERRORS * error, "wendel"))
+            found.append(Check(f"$n = {n}$, $S^{{{dim - 1}}}$: share in a hemisphere", float(share), float(p), _ERRORS * error, "wendel"))
     last = result.order[:, -1]
     found.append(Check("members that have collapsed, share", float((last[result.member] > 1 - _POINT).mean()), 1.0, 0.0, "collapse"))
     return found

@@ -28,7 +28,7 @@ _ONE_DRAW = {1.0: 0.065, 5.0: 0.93, 20.0: 2.1}
 
 CLAIMS = {
     "cut": Claim(
-        r"After 5 half-steps, rows last, a column of the attention matrix of 128 standard normal tokens in $\mathbb{R}^8$ with logits "
+        r"After 5 half-steps, rows last, a column of the attention matrix of 128 standard normal tokens in $R^8$ with logits "
         r"$\beta \langle x, y \rangle / \sqrt{d}$ misses the sum 1 by about 0.1, 1 and 2 for $\beta = 1$, 5 and 20.",
         "numerics of this library, for arXiv:2110.11773",
         "numerics",
@@ -182,31 +182,33 @@ def checks(result: Result) -> list[Check]:
     if (spec.n, spec.d) == (128, 8):
         for beta, column in zip(spec.betas, after.T):
             if beta in _ONE_DRAW:
-                name = f"beta = {beta:g}: share of draws with an error after 5 half-steps below that of another draw, {_ONE_DRAW[beta]:g}"
+                name = (
+                    rf"$\beta = {beta:g}$: share of draws with an error after 5 half-steps below that of another draw, {_ONE_DRAW[beta]:g}"
+                )
                 found.append(Check(name, float((column < _ONE_DRAW[beta]).mean()), 0.5, 0.49, "cut"))
     k = np.arange(spec.normalisations + 1)
     late = k >= spec.normalisations // 4
     slope = np.polyfit(np.log(k[late]), np.log(result.causal[late]), 1)[0]
     return [
         *found,
-        Check("share of betas with a larger error than the one before", float((np.diff(medians) > 0).mean()), 1.0, 0.0, "cut"),
+        Check(r"share of $\beta$ with a larger error than the one before", float((np.diff(medians) > 0).mean()), 1.0, 0.0, "cut"),
         Check("converged: worst row or column", float(result.converged.max()), 0.0, 2e-10, "limit"),
-        Check("converged: log K - l is f(x) + g(y), up to", float(result.form.max()), 0.0, 1e-8, "limit"),
+        Check(r"converged: $\log K - l$ is $f(x) + g(y)$, up to", float(result.form.max()), 0.0, 1e-8, "limit"),
         Check(
-            f"beta = {spec.betas[0]:g}: shrinking in two half-steps over s^2",
+            rf"$\beta = {spec.betas[0]:g}$: shrinking in two half-steps over $s^2$",
             float(np.mean(result.shrinking / result.second[:, 0] ** 2)),
             1.0,
             0.02,
             "rate",
         ),
         Check(
-            "two causal tokens: 1/distance from the identity less 2 + 2k",
+            "two causal tokens: 1/distance from the identity less $2 + 2k$",
             float(np.abs(1 / result.pair - 2 - 2 * k).max()),
             0.0,
             1e-7,
             "causal",
         ),
-        Check("causal: exponent of the distance from the identity in k", float(slope), -1.0, 0.1, "causal"),
+        Check("causal: exponent of the distance from the identity in $k$", float(slope), -1.0, 0.1, "causal"),
         Check("Sinkhorn with a causal mask is refused", float(result.refused), 1.0, 0.0, "causal"),
     ]
 

@@ -123,14 +123,20 @@ def checks(result: Result) -> list[Check]:
     for c in result.comparisons:
         order = np.log(c.divergence[-1] / c.divergence[-2]) / np.log(c.eps[-1] / c.eps[-2])
         if c.closed is not None:
-            found.append(Check(f"{c.law}: grid against closed form", float(np.abs(c.divergence / c.closed - 1).max()), 0.0, 1e-5))
+            found.append(Check(f"${_tex(c.law)}$: grid against closed form", float(np.abs(c.divergence / c.closed - 1).max()), 0.0, 1e-5))
         found += [
-            Check(f"{c.law}: order at the smallest eps", float(order), 4.0, 0.3, "pair"),
-            Check(f"{c.law}: divergence / (constant eps^4) in the limit", c.limit, 1.0, 0.005, "constant"),
+            Check(rf"${_tex(c.law)}$: order at the smallest $\varepsilon$", float(order), 4.0, 0.3, "pair"),
+            Check(rf"${_tex(c.law)}$: divergence over the constant times $\varepsilon^4$ in the limit", c.limit, 1.0, 0.005, "constant"),
         ]
     standard = result.comparisons[0]
     found.append(
-        Check("N(0, 1): divergence / eps^4 in the limit, times 1152", standard.limit * standard.constant * 1152, 1.0, 0.005, "gaussian")
+        Check(
+            r"$N(0, 1)$: divergence over $\varepsilon^4/1152$ in the limit",
+            standard.limit * standard.constant * 1152,
+            1.0,
+            0.005,
+            "gaussian",
+        )
     )
     return found
 

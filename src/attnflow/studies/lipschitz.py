@@ -152,18 +152,18 @@ def checks(result: Result) -> list[Check]:
     above += [found / float(af.theory.lipschitz_bound(eye, eye, r, 3)) for found, r in zip(result.poles, R)]
     known, far = np.sqrt((2 / 3 * R**2 + 1 / 3) ** 2 + 2 / 9), np.flatnonzero(np.median(R) <= R)
     return [
-        Check("random tokens, Q, K, V: largest constant over the bound", float(result.random.max()), 0.0, 1.0, "bound"),
+        Check("random tokens, $Q$, $K$, $V$: largest constant over the bound", float(result.random.max()), 0.0, 1.0, "bound"),
         Check("leader and poles: largest constant over the bound", float(max(above)), 0.0, 1.0, "bound"),
-        Check("leader: constant over n^1/2, farthest from 1", float(np.abs(result.leader / np.sqrt(n) - 1).max()), 0.0, 0.02, "length"),
-        Check("leader: power of n", power_law(n, result.leader).slope, 0.5, 0.01, "length"),
+        Check("leader: constant over $n^{1/2}$, farthest from 1", float(np.abs(result.leader / np.sqrt(n) - 1).max()), 0.0, 0.02, "length"),
+        Check("leader: power of $n$", power_law(n, result.leader).slope, 0.5, 0.01, "length"),
         Check(
-            "poles: constant over the closed form, less 1, at large R",
+            "poles: constant over the closed form, less 1, at large $R$",
             float(np.abs(result.poles / known - 1)[far].max()),
             0.0,
             1e-3,
             "radius",
         ),
-        Check("poles: power of R in the constant less 1/3", _last_power(R, result.poles - 1 / 3), 2.0, 0.02, "radius"),
+        Check("poles: power of $R$ in the constant less 1/3", _last_power(R, result.poles - 1 / 3), 2.0, 0.02, "radius"),
         Check("automatic derivatives against finite differences, relative", result.difference, 0.0, 1e-4),
     ]
 

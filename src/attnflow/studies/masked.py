@@ -42,7 +42,7 @@ _BANDS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
 _PAPER = "arXiv:2501.18322"
 CLAIMS = {
     "limit": Claim(
-        r"Causal tokens tend to the mean field $x' = V\, E[y \mid x, \tau \le s]$ on $[0, 1] \times \mathbb{R}^d$, like $n^{-1/2}$.",
+        r"Causal tokens tend to the mean field $x' = V\, E[y \mid x, \tau \le s]$ on $[0, 1] \times R^d$, like $n^{-1/2}$.",
         _PAPER,
         "proved",
     ),
@@ -234,11 +234,11 @@ def checks(result: Result) -> list[Check]:
     """The rates, and what is known exactly."""
     grids = {"order in the cells of the line": 2.0, "order in the cells of order": 2.0, "the same if a token sees its whole cell": 1.0}
     return [
-        Check("tokens: rate in n of W2 given the order", result.rate.slope, -0.5, 0.1, "limit"),
+        Check("tokens: rate in $n$ of $W_2$ given the order", result.rate.slope, -0.5, 0.1, "limit"),
         *(Check(f"grid: {name}", r.fit.slope, order, 0.3) for (name, order), r in zip(grids.items(), result.refinements)),
-        Check("grid: largest change of the marginal in s", result.drift, 0.0, 1e-14, "order"),
-        Check("tokens: the first one moves alone, |x(t) - e^{tV} x(0)|", result.first_token, 0.0, 1e-6, "first"),
-        Check("grid: W2 of the first cell of order to its law without a mask", result.first_cell, 0.0, 1e-3, "first"),
+        Check("grid: largest change of the marginal in $s$", result.drift, 0.0, 1e-14, "order"),
+        Check(r"tokens: the first one moves alone, $\lvert x(t) - e^{tV} x(0) \rvert$", result.first_token, 0.0, 1e-6, "first"),
+        Check("grid: $W_2$ of the first cell of order to its law without a mask", result.first_cell, 0.0, 1e-3, "first"),
     ]
 
 

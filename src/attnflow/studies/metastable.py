@@ -155,9 +155,9 @@ def checks(result: Result) -> list[Check]:
     """Who merges when, how the energy climbs, and what the saddle is."""
     spec = result.spec
     falls = float(np.maximum(-np.diff(result.energy), 0).max())
-    found = [Check(f"beta = {spec.beta:g}: the energy never falls", falls, 0.0, 1e-9, "staircase")]
+    found = [Check(rf"$\beta = {spec.beta:g}$: the energy never falls", falls, 0.0, 1e-9, "staircase")]
     for beta, stair in zip(spec.betas, result.stairs, strict=True):
-        name = f"beta = {beta:g}: "
+        name = rf"$\beta = {beta:g}$: "
         off = float(np.abs(stair.log_times - predicted(stair, beta)).max())
         found += [
             Check(name + "clusters at the end", float(len(stair.plateaus[-1].points)), 1.0, 0.0, "staircase"),
@@ -166,7 +166,7 @@ def checks(result: Result) -> list[Check]:
                 name + "pair that merges is the closest", float(np.abs(stair.cosines - largest_cosines(stair)).max()), 0.0, 1e-9, "closest"
             ),
             Check(
-                name + "log time / beta of the first merger, against 1 - cos",
+                name + r"log time over $\beta$ of the first merger, against $1 - \cos$",
                 stair.log_times[0] / beta,
                 1 - stair.cosines[0],
                 10 / beta,
@@ -180,8 +180,8 @@ def checks(result: Result) -> list[Check]:
         *found,
         Check(f"spectrum at {spec.polygon} clusters", spectrum, 0.0, 1e-10, "staircase"),
         Check("it is a saddle: largest eigenvalue is positive", float(result.spectrum[0] > 0), 1.0, 0.0, "staircase"),
-        Check(f"beta = {beta:g}: time to the window against log tan", window_time(beta), af.theory.window_time(_ANGLE, beta), 1e-8),
-        Check(f"beta = {_LARGE:g}: c times the time to the window", window_time(_LARGE), 0.5, 0.02, "window"),
+        Check(rf"$\beta = {beta:g}$: time to the window against $\log \tan$", window_time(beta), af.theory.window_time(_ANGLE, beta), 1e-8),
+        Check(r"$\beta = 10^{300}$: $c$ times the time to the window", window_time(_LARGE), 0.5, 0.02, "window"),
     ]
 
 

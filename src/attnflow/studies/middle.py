@@ -201,18 +201,18 @@ def checks(result: Result) -> list[Check]:
     found = [
         Check(f"{spec.tokens[0]} tokens: response against SciPy", float(apart[0]), 0.0, 1e-4),
         Check("rollout against the matrix exponential of SciPy", float(apart[1]), 0.0, 1e-7),
-        Check(f"t = {spec.times[0]:g}: exponent in n of the error of the closed form", float(order), -1.0, 0.4, "response"),
+        Check(f"$t = {spec.times[0]:g}$: exponent in $n$ of the error of the closed form", float(order), -1.0, 0.4, "response"),
         Check("rollout over the closed form, less 1, largest", float(rolled), 0.0, 6 / n, "rollout"),
         Check("rollout: share of the first token at last", result.first, 1.0, 1e-3, "rollout"),
     ]
     for t, error in zip(spec.times, errors[-1]):
-        found.append(Check(f"t = {t:g}, {spec.tokens[-1]} tokens: error of the closed form", float(error), 0.0, 0.02 * t, "response"))
+        found.append(Check(f"$t = {t:g}$, {spec.tokens[-1]} tokens: error of the closed form", float(error), 0.0, 0.02 * t, "response"))
     for T, row in zip(spec.depths, result.rollout):
         below, slopes = float(2 * (1 - np.exp(-spec.slope)) > T), np.diff(row[:-1])
         minima = float(((slopes[:-1] < 0) & (slopes[1:] > 0)).sum())
-        found.append(Check(f"T = {T:g}: minima of the profile between first and last", minima, below, 0.0, "shape"))
-        found.append(Check(f"T = {T:g}: the profile rises at the end", float(slopes[-1] > 0), below, 0.0, "shape"))
-        found.append(Check(f"T = {T:g}: the profile falls at the start", float(slopes[0] < 0), 1.0, 0.0, "shape"))
+        found.append(Check(f"$T = {T:g}$: minima of the profile between first and last", minima, below, 0.0, "shape"))
+        found.append(Check(f"$T = {T:g}$: the profile rises at the end", float(slopes[-1] > 0), below, 0.0, "shape"))
+        found.append(Check(f"$T = {T:g}$: the profile falls at the start", float(slopes[0] < 0), 1.0, 0.0, "shape"))
     return found
 
 

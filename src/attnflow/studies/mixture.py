@@ -163,7 +163,7 @@ def checks(result: Result) -> list[Check]:
     slope = math.sqrt(1 + spec.eps**2 / 4) - spec.eps / 2
     cost = (1 - slope) - spec.eps / 2 * math.log(1 - slope**2)
     return [
-        Check("quadrature tokens: largest W2 to the exact law", float(result.w2.max()), 0.0, spec.eps**2, "heat"),
+        Check("quadrature tokens: largest $W_2$ to the exact law", float(result.w2.max()), 0.0, spec.eps**2, "heat"),
         Check(
             "sampled tokens: largest distance of distribution functions",
             float(result.kolmogorov.max()),
@@ -171,15 +171,15 @@ def checks(result: Result) -> list[Check]:
             _KOLMOGOROV / math.sqrt(spec.n),
             "tokens",
         ),
-        Check("bridge of N(0, 1): mean of y given x", float(np.abs(mean - slope * x).max()), 0.0, 1e-6, "bridge"),
+        Check("bridge of $N(0, 1)$: mean of $y$ given $x$", float(np.abs(mean - slope * x).max()), 0.0, 1e-6, "bridge"),
         Check(
-            "bridge of N(0, 1): deviation of y given x",
+            "bridge of $N(0, 1)$: deviation of $y$ given $x$",
             float(np.abs(deviation - math.sqrt(spec.eps * slope)).max()),
             0.0,
             1e-6,
             "bridge",
         ),
-        Check("bridge of N(0, 1): cost", float(result.bridge.cost), cost, 1e-6, "bridge"),
+        Check("bridge of $N(0, 1)$: cost", float(result.bridge.cost), cost, 1e-6, "bridge"),
     ]
 
 

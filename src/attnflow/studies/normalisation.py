@@ -113,11 +113,11 @@ def follow(scheme: str, spec: Spec) -> tuple[Float[np.ndarray, " t"], Float[np.n
 def checks(result: Result) -> list[Check]:
     """The rates of collapse."""
     expected = {"post": -2.0, "pre": -2.0, "peri": -2.0, "mix": -2.0, "ngpt": -2 * result.spec.alpha, _ROOT: -4.0}
-    clock = {"post": "t", "ngpt": "t", _ROOT: "sqrt(1 + t)"}
+    clock = dict.fromkeys(expected, r"$\log t$") | {"post": "$t$", "ngpt": "$t$", _ROOT: r"$\sqrt{1 + t}$"}
     claim = {"peri": "pre", "mix": "pre"}
     return [
         Check(
-            f"{_NAMES[scheme]}: slope of log(1 - g) in {clock.get(scheme, 'log t')}",
+            rf"{_NAMES[scheme]}: slope of $\log(1 - g)$ in {clock[scheme]}",
             result.slope(scheme),
             rate,
             0.02 * abs(rate) + 0.02,

@@ -158,7 +158,7 @@ def checks(result: Result) -> list[Check]:
     shrinking = spread[1 : spec.steps + 1] / spread[: spec.steps]
     return [
         *found,
-        Check("Sinkhorn: the raw mean is (I + V)^k m, up to a factor", float(drift["Sinkhorn"]), 0.0, 1e-8, "mean"),
+        Check("Sinkhorn: the raw mean is $(I + V)^k m$, up to a factor", float(drift["Sinkhorn"]), 0.0, 1e-8, "mean"),
         Check("Sinkhorn: the normalised mean stays", float(moved["Sinkhorn"]), 0.0, 1e-8, "mean"),
         Check("softmax moves both means by more than 0.05", float(min(drift["softmax"], moved["softmax"]) > 0.05), 1.0, 0.0, "mean"),
         Check(

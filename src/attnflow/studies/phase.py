@@ -231,7 +231,7 @@ def checks(result: Result) -> list[Check]:
     largest = [diagram for diagram in result.diagrams if diagram.dim == result.spec.dims[-1]]
     found = [
         Check(
-            f"{diagram.name}, d = {diagram.dim}: time of the transition over that of the curve, farthest from 1",
+            f"{diagram.name}, $d = {diagram.dim}$: time of the transition over that of the curve, farthest from 1",
             _farthest(result.ratio(diagram)),
             1.0,
             0.25,

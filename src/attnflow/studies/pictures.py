@@ -209,17 +209,18 @@ def checks(result: Result) -> list[Check]:
     """The rates, and what a density must keep."""
     found = []
     for rates in result.rates:
+        name = rates.name.replace("S^2", "$S^2$")
         found += [
-            Check(f"{rates.name}: order in the cell", rates.cell_order, 2.0, 0.4),
-            Check(f"{rates.name}: rate in the tokens", rates.token_rate.slope, -0.5, 0.15, "tokens"),
-            Check(f"{rates.name}: mass - 1", rates.drift, 0.0, 1e-12),
-            Check(f"{rates.name}: mass below zero", min(rates.lowest, 0.0), 0.0, 0.0),
+            Check(f"{name}: order in the cell", rates.cell_order, 2.0, 0.4),
+            Check(f"{name}: rate in the tokens", rates.token_rate.slope, -0.5, 0.15, "tokens"),
+            Check(f"{name}: mass - 1", rates.drift, 0.0, 1e-12),
+            Check(f"{name}: mass below zero", min(rates.lowest, 0.0), 0.0, 0.0),
         ]
     for name, errors in result.gaussian.items():
         order = float(np.log2(errors[-2] / errors[-1]))
         # Exponential cells are better than second order on a Gaussian.
         found.append(
-            Check(f"{name} on N(0, 1): order in the cell of W2 to the Gaussian, at least 2", min(order, 2.0), 2.0, 0.3, "gaussian")
+            Check(f"{name} on $N(0, 1)$: order in the cell of $W_2$ to the Gaussian, at least 2", min(order, 2.0), 2.0, 0.3, "gaussian")
         )
     return found
 

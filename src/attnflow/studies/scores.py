@@ -43,7 +43,8 @@ CLAIMS = {
     ),
     "bias": Claim(
         r"The score of the bridge has the bias $\varepsilon \nabla \bigl(\tfrac14 \Delta U + \tfrac18 \lvert \nabla U \rvert^2\bigr)$, "
-        r"that of the kernel density $\varepsilon \nabla \bigl(\tfrac12 \Delta U + \tfrac12 \lvert \nabla U \rvert^2\bigr)$, $U = \log \rho$.",
+        r"that of the kernel density $\varepsilon \nabla \bigl(\tfrac12 \Delta U + \tfrac12 \lvert \nabla U \rvert^2\bigr)$, "
+        r"$U = \log \rho$.",
         _EXPANSION,
         "numerics",
     ),
@@ -252,11 +253,11 @@ def checks(result: Result) -> list[Check]:
     """Orders and constants of the biases, the variance against n, and which method is best where that was measured clearly."""
     found = []
     for e in result.errors:
-        where = f"R^{e.dim}"
+        where = f"$R^{{{e.dim}}}$"
         found.append(Check(f"{where}: share of bridges that converged", float(e.converged), 1.0, 0.0))
         growth = e.growth()
         for i, name in enumerate(METHODS):
-            found.append(Check(f"{where}: variance of {name} goes like n^", float(growth[i]), -1.0, 0.25, "sampled"))
+            found.append(Check(f"{where}: power of $n$ in the variance of {name}", float(growth[i]), -1.0, 0.25, "sampled"))
         found += _of_the_limit(where, e)
         kernel, bridge, richardson = e.best[1][:, -1]
         found.append(

@@ -227,12 +227,14 @@ def checks(result: Result) -> list[Check]:
     for s in result.stability:
         for p in (1, 2):
             found.append(
-                Check(f"{s.law}, {s.start}: power of W{p} at the end in W{p} at the start", s.fit(p).slope, 1.0, 0.05, "stability")
+                Check(f"{s.law}, {s.start}: power of $W_{p}$ at the end in $W_{p}$ at the start", s.fit(p).slope, 1.0, 0.05, "stability")
             )
         if s.gaussian is not None:
             nearest = s.distances[int(np.argmin(result.spec.shifts)), :, 1]
             ratio = float(nearest[-1] / nearest[0])
-            found.append(Check(f"{s.law}: W2(end)/W2(start) of Gaussians", ratio, s.gaussian, 0.01 * s.gaussian, "gaussian"))
+            found.append(
+                Check(f"{s.law}: $W_2$ at the end over $W_2$ at the start, of Gaussians", ratio, s.gaussian, 0.01 * s.gaussian, "gaussian")
+            )
     for s in result.supports:
         found.append(Check(f"{s.law}: radius at the end, grids in the limit over tokens", float(s.limit / s.tokens[-1]), 1.0, 0.03))
         if s.law == "unnormalized":

@@ -208,15 +208,19 @@ def checks(result: Result) -> list[Check]:
     """The critical beta, the critical noise and the curvature against closed forms; the shape of the branches; the runs."""
     found = []
     for c in result.curvatures:
-        name, expected, closed = f"S^{c.dim - 1}", af.theory.critical_beta(c.dim), np.asarray(af.theory.branch_curvature(c.betas, c.dim))
+        name, expected, closed = (
+            f"$S^{{{c.dim - 1}}}$",
+            af.theory.critical_beta(c.dim),
+            np.asarray(af.theory.branch_curvature(c.betas, c.dim)),
+        )
         off = float(np.abs(c.values - closed).max() / np.abs(closed).max())
         found += [
-            Check(f"{name}: beta where the curvature changes sign", c.critical, expected, 1e-3 * expected, "critical"),
+            Check(rf"{name}: $\beta$ where the curvature changes sign", c.critical, expected, 1e-3 * expected, "critical"),
             Check(f"{name}: curvature against closed form, over its largest", off, 0.0, 0.01, "critical"),
             Check(f"{name}: other modes that grow at the critical noise", float(c.growing), 0.0, 0.0, "noise"),
         ]
     for d in result.diagrams:
-        name, multiple = f"S^{d.dim - 1}, beta = {d.beta:.4g}", d.beta / af.theory.critical_beta(d.dim)
+        name, multiple = rf"$S^{{{d.dim - 1}}}$, $\beta = {d.beta:.4g}$", d.beta / af.theory.critical_beta(d.dim)
         sigma = float(af.theory.critical_noise(d.beta, d.dim))
         found.append(Check(f"{name}: critical noise", d.critical, sigma, 2e-3 * sigma, "noise"))
         if abs(multiple - 1) < 1e-6:
@@ -230,7 +234,11 @@ def checks(result: Result) -> list[Check]:
             i = int(np.flatnonzero(d.growth[1:] < 0)[0])
             turn = float(np.interp(0, -d.growth[i : i + 2], d.order[i : i + 2]))
             found.append(Check(f"{name}: order where states become stable, and at the fold", turn, float(d.folds[0, 1]), 0.01))
-            found.append(Check(f"{name}: sign of sigma_jump / sigma_c - 1", float(np.sign((d.jump or (0.0,))[0] - 1)), 1.0, 0.0, kind))
+            found.append(
+                Check(
+                    rf"{name}: sign of $\sigma_{{\text{{jump}}}}/\sigma_c - 1$", float(np.sign((d.jump or (0.0,))[0] - 1)), 1.0, 0.0, kind
+                )
+            )
     return found if result.runs is None else found + _of_the_runs(result.runs, 1 / math.sqrt(result.spec.tokens))
 
 
@@ -239,8 +247,8 @@ def _of_the_runs(r: Runs, scatter: float) -> list[Check]:
     return [
         Check("order of a state, the density run", r.density, r.newton, 2e-3),
         Check("order of a state, noisy tokens", r.tokens, r.newton, scatter),
-        Check("beyond critical beta: order from an ordered start", r.ordered, r.stable, 5e-3, "jump"),
-        Check("beyond critical beta: order from an almost uniform start", r.uniform, 0.0, 1e-3, "jump"),
+        Check(r"beyond critical $\beta$: order from an ordered start", r.ordered, r.stable, 5e-3, "jump"),
+        Check(r"beyond critical $\beta$: order from an almost uniform start", r.uniform, 0.0, 1e-3, "jump"),
     ]
 
 
