@@ -114,12 +114,13 @@ def _lines(entry: Any) -> list[str]:
     from rich.markup import escape
 
     from attnflow.ledger import number
+    from attnflow.report.letters import to_text
 
-    lines = [escape(entry.statement), f"[dim]{escape(entry.source)}[/]"]
+    lines = [escape(to_text(entry.statement)), f"[dim]{escape(to_text(entry.source))}[/]"]
     if entry.printed:
-        lines.insert(1, f"[dim]printed: {escape(entry.printed)}[/]")
+        lines.insert(1, f"[dim]printed: {escape(to_text(entry.printed))}[/]")
     if entry.shown is not None:
         measured, predicted, tolerance = (number(entry.shown[key]) for key in ("measured", "expected", "tolerance"))
         more = f", the closest of {entry.checks} checks" if entry.checks > 1 else ""
-        lines.append(f"measured {measured}, predicted {predicted} within {tolerance}: {escape(entry.shown['name'])}{more}")
+        lines.append(f"measured {measured}, predicted {predicted} within {tolerance}: {escape(to_text(entry.shown['name']))}{more}")
     return lines

@@ -1,6 +1,7 @@
 """Which command is wanted."""
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     first, *rest = (sys.argv[1:] if argv is None else list(argv)) or [""]
     first = first.removeprefix("--") if first == "--version" else first
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal or a file that has no Greek letters gets question marks.
+        sys.stdout.reconfigure(errors="replace")
     try:
         if first in ("-h", "--help", "help"):
             print(HELP)

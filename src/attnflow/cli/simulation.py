@@ -36,7 +36,7 @@ def simulate_(argv: list[str]) -> int:
     said = read(chosen.spec, chosen.seed)
     out = pathlib.Path("results", chosen.spec.stem) if chosen.out is None else chosen.out
     double_precision()
-    simulation = Simulation(said, chosen.spec.absolute().parent, f"The simulation {chosen.spec.name}", out / "path")
+    simulation = Simulation(said, chosen.spec.absolute().parent, "The simulation " + chosen.spec.name.replace("$", r"\$"), out / "path")
     simulation.check()
     if chosen.check:
         print(f"{chosen.spec} makes sense")

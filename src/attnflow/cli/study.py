@@ -14,6 +14,7 @@ from attnflow.studies.check import BadInput, Check
 
 def list_(argv: list[str]) -> int:
     """The studies, a line each; as JSON with their parameters."""
+    from attnflow.report.letters import to_text
     from attnflow.studies import studies
 
     if argv == ["--json"]:
@@ -23,7 +24,7 @@ def list_(argv: list[str]) -> int:
     no_more("list", argv)
     found = studies()
     for name, study in found.items():
-        print(f"{name:{max(map(len, found))}}  {title(study)}")
+        print(f"{name:{max(map(len, found))}}  {to_text(title(study))}")
     return 0
 
 
@@ -61,14 +62,16 @@ def defaults(study: Any) -> dict[str, Any]:
 
 def _study(command: str, name: str, study: Any, argv: list[str], out: pathlib.Path) -> int:
     from attnflow.report import Folder
+    from attnflow.report.letters import to_text
 
     extra = {
         "out": (pathlib.Path, out, OUT),
         "fast": (bool, False, "a small size, for which seconds suffice; other options then change it"),
     } | RUN
-    chosen = parse(f"attnflow {command}", study.__doc__, argv, extra, study.Spec())
+    text = to_text(study.__doc__)
+    chosen = parse(f"attnflow {command}", text, argv, extra, study.Spec())
     if chosen is not None and chosen.fast:
-        chosen = parse(f"attnflow {command}", study.__doc__, argv, extra, study.FAST)
+        chosen = parse(f"attnflow {command}", text, argv, extra, study.FAST)
     if chosen is None:
         return 0
     try:
@@ -86,11 +89,12 @@ def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: 
     from rich.markup import escape
 
     from attnflow.report import carry_out, identity
+    from attnflow.report.letters import to_text
 
     folder.check(identity(name, spec))
     configure()
     console = Console(highlight=False, quiet=as_json)
-    console.print(title(study), soft_wrap=True, markup=False)
+    console.print(to_text(title(study)), soft_wrap=True, markup=False)
     parameters = ", ".join(f"{field.name} = {getattr(spec, field.name)}" for field in dataclasses.fields(spec))
     console.print(parameters, style="dim", soft_wrap=True, markup=False)
     try:
@@ -106,7 +110,8 @@ def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: 
     console.print(table(outcome.checks))
     for claim in outcome.record["claims"]:
         colour = {"holds": "green", "fails": "red"}.get(claim["verdict"], "yellow")
-        console.print(f"[{colour}]{claim['verdict']}[/]  {escape(claim['statement'])} [dim]({escape(claim['source'])})[/]", soft_wrap=True)
+        statement, source = (escape(to_text(claim[key])) for key in ("statement", "source"))
+        console.print(f"[{colour}]{claim['verdict']}[/]  {statement} [dim]({source})[/]", soft_wrap=True)
     count = len(outcome.checks)
     console.print(f"\n[red]{failed} of {count} checks fail[/]" if failed else f"\nall {count} checks hold")
     console.print("wrote " + ", ".join(map(str, outcome.written)), soft_wrap=True, markup=False)
@@ -117,7 +122,10 @@ def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: 
 def table(checks: list[Check]) -> Any:
     """The checks with their verdicts."""
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
+
+    from attnflow.report.letters import to_text
 
     drawn = Table(box=box.SIMPLE_HEAD)
     drawn.add_column("check")
@@ -126,5 +134,5 @@ def table(checks: list[Check]) -> Any:
     drawn.add_column("verdict")
     for check in checks:
         numbers = f"{check.measured:.6g}", f"{check.expected:.6g}", f"{check.tolerance:.2g}"
-        drawn.add_row(check.name, *numbers, "[green]holds[/]" if check.ok else "[red]fails[/]")
+        drawn.add_row(escape(to_text(check.name)), *numbers, "[green]holds[/]" if check.ok else "[red]fails[/]")
     return drawn

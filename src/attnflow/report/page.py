@@ -3,9 +3,11 @@
 import base64
 import html
 import pathlib
-import re
 from collections.abc import Iterator
 from typing import Any
+
+from attnflow.report.letters import to_text
+from attnflow.report.mathematics import to_html
 
 _STYLE = """
 :root { --ink: #1b1e23; --faint: #5c6470; --line: #d9dde3; --good: #00694b; --bad: #a03a00; --back: #ffffff; --soft: #f5f6f8 }
@@ -23,7 +25,9 @@ th, td { text-align: left; vertical-align: top; padding: .4rem .6rem .4rem 0; bo
 th { color: var(--faint); font-weight: 600 } .number + :not(.number) { padding-left: 1.2rem } .scroll th { width: 30%; font-weight: 400 }
 td.number { text-align: right; white-space: nowrap } th.number { text-align: right }
 .holds { color: var(--good) } .fails { color: var(--bad); font-weight: 600 } small { color: var(--faint) }
-h1, td { overflow-wrap: break-word } .scroll td { overflow-wrap: anywhere } td.number { padding-left: .8rem } sup { line-height: 0 }
+h1, td { overflow-wrap: break-word } .scroll td { overflow-wrap: anywhere } td.number { padding-left: .8rem }
+math { font-family: "STIX Two Math", "Cambria Math", "Latin Modern Math", "Libertinus Math", "DejaVu Math TeX Gyre", math, serif }
+.whole { white-space: nowrap }
 pre { background: var(--soft); padding: .8rem; overflow-x: auto; border-radius: 4px; font-size: .85rem }
 @media (max-width: 40rem) { h1 { font-size: 1.25rem } td.number,
   .number + :not(.number) { padding-left: 0 }
@@ -41,7 +45,7 @@ def page(record: dict[str, Any], images: list[pathlib.Path], films: list[pathlib
         f'<p class="verdict {"fails" if failed else "holds"}">{f"{failed} of {count} checks fail" if failed else _all_hold(count)}</p>'
     )
     sections = [
-        *(f'<figure><img alt="{_text(record["title"])}: {_text(file.stem)}" src="{_inline(file)}"></figure>' for file in images),
+        *(f'<figure><img alt="{_text(to_text(record["title"]))}: {_text(file.stem)}" src="{_inline(file)}"></figure>' for file in images),
         *(f'<figure><video controls loop muted playsinline src="{_inline(file)}"></video></figure>' for file in films),
         _claims(record["claims"]),
         _checks(record["checks"]),
@@ -56,7 +60,7 @@ def page(record: dict[str, Any], images: list[pathlib.Path], films: list[pathlib
         # Without this a browser asks the server for an icon.
         '<link rel="icon" href="data:,">\n'
         f"<title>{_text(record['study'])} · attnflow</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{_prose(record['title'])}</h1>\n"
+        f"<h1>{to_html(record['title'])}</h1>\n"
         f'<p class="sub">attnflow {_text(record["versions"]["attnflow"])}, {_text(record["study"])}</p>\n'
         f"{verdict}\n" + "\n".join(part for part in sections if part) + "\n</body>\n</html>\n"
     )
@@ -69,8 +73,8 @@ def _all_hold(count: int) -> str:
 def _claims(claims: list[dict[str, Any]]) -> str:
     rows = []
     for claim in claims:
-        printed = f"<br><small>printed: {_prose(claim['printed'])}</small>" if claim["printed"] else ""
-        cells = (f"{_prose(claim['statement'])}{printed}<br><small>{_text(claim['source'])}</small>", _text(claim["status"]))
+        printed = f"<br><small>printed: {to_html(claim['printed'])}</small>" if claim["printed"] else ""
+        cells = (f"{to_html(claim['statement'])}{printed}<br><small>{to_html(claim['source'])}</small>", _text(claim["status"]))
         verdict = claim["verdict"]
         rows.append(
             f'<tr><td>{cells[0]}</td><td data-name="status">{cells[1]}</td>'
@@ -86,7 +90,7 @@ def _checks(checks: list[dict[str, Any]]) -> str:
             f'<td class="number" data-name="{key}">{_number(check[key])}</td>' for key in ("measured", "expected", "tolerance")
         )
         verdict = "holds" if check["ok"] else "fails"
-        rows.append(f'<tr><td>{_prose(check["name"])}</td>{numbers}<td data-name="verdict" class="{verdict}">{verdict}</td></tr>')
+        rows.append(f'<tr><td>{to_html(check["name"])}</td>{numbers}<td data-name="verdict" class="{verdict}">{verdict}</td></tr>')
     return _table("Checks", ("check", "measured", "expected", "tolerance", "verdict"), rows)
 
 
@@ -131,12 +135,6 @@ def _number(value: float | None) -> str:
 
 def _text(value: Any) -> str:
     return html.escape(str(value))
-
-
-def _prose(value: str) -> str:
-    """Text in which powers, as in e^{-2t}, n^2 and n^(-1/2), are raised."""
-    text = re.sub(r"\^(-?\w+)", r"<sup>\1</sup>", _text(value))
-    return re.sub(r"\^\{([^{}]*)\}|\^\(([^()]*)\)", lambda found: f"<sup>{found[1] or found[2]}</sup>", text)
 
 
 def _inline(file: pathlib.Path) -> str:
