@@ -1,17 +1,20 @@
 """The page of a run: all of it, in one file that asks for nothing outside, and how a browser shows it."""
 
+import dataclasses
 import html
 import html.parser
 import pathlib
 import re
 import shutil
 import subprocess
+from xml.etree import ElementTree
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import attnflow as af
+from attnflow import ledger
 from attnflow.report.page import page
 
 VOID = {"meta", "link", "img", "br"}
@@ -56,10 +59,10 @@ def record(**changed) -> dict:
         },
         {
             "id": "fake/b",
-            "statement": "It falls like e^{-2t |x|^2} and n^(-1/2).",
+            "statement": r"It falls like $e^{-2t \lvert x \rvert^2}$ and $n^{-1/2}$.",
             "source": "arXiv:0000.00002",
             "status": "refuted as printed",
-            "printed": 'e^{-t}, "half as fast"',
+            "printed": '$e^{-t}$, "half as fast"',
         },
         {"id": "fake/c", "statement": "Nobody looked.", "source": "arXiv:0000.00003", "status": "conjectured", "printed": ""},
     ]
@@ -71,7 +74,7 @@ def record(**changed) -> dict:
     ]
     return {
         "study": "fake",
-        "title": "A title with <tags> & e^{-t} (arXiv:0000.00001).",
+        "title": "A title with <tags> & $e^{-t}$ (arXiv:0000.00001).",
         "command": "attnflow run fake --name '<&>' --out a-folder-" + "with-a-long-name-" * 12,
         "parameters": {"n": 40, "eps": 0.125, "spec": {"law": [{"temperature": 0.25}, {"temperature": 0.5}]}, "word": "x" * 200},
         "measured": {"means": list(range(40)), "solver": {"steps": 7}, "lost": None},
@@ -81,6 +84,12 @@ def record(**changed) -> dict:
         "claims": claims,
         "checks": checks,
     } | changed
+
+
+def everything() -> dict:
+    """A page with every claim and the checks shown for them, which no study has."""
+    claims = [dataclasses.asdict(entry) for entry in ledger.recorded()]
+    return record(claims=claims, checks=[claim["shown"] | {"ok": True} for claim in claims if claim["shown"]])
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +102,8 @@ def written(tmp_path_factory) -> pathlib.Path:
     mu = af.Particles(np.eye(3), space=af.Sphere())
     states = jnp.stack([jnp.eye(3)] * 2)
     af.plot.movie(af.Path(jnp.arange(2.0), states, af.Status("reached", 1.0), {}, mu), folder / "movie.mp4")
-    (folder / "report.html").write_text(page(record(), [folder / "figure.png"], [folder / "movie.mp4"]), encoding="utf-8")
+    for name, content in {"report": record(), "everything": everything()}.items():
+        (folder / f"{name}.html").write_text(page(content, [folder / "figure.png"], [folder / "movie.mp4"]), encoding="utf-8")
     return folder / "report.html"
 
 
@@ -111,10 +121,10 @@ def test_the_page_says_all_and_escapes_it(written):
     said = Reader(text).text
     given = record()
     for words in (
-        "A title with <tags> & e-t",
+        "A title with <tags> & e−t",
         "1 of 2 checks fail",
         "Means are <b>near</b> 1/2 & no less.",
-        'printed: e-t, "half as fast"',
+        'printed: e−t, "half as fast"',
         "refuted as printed",
         "not measured",
         "rate <script>alert(1)</script>",
@@ -128,7 +138,10 @@ def test_the_page_says_all_and_escapes_it(written):
     ):
         assert words in said, words
     assert "<script" not in text
-    assert "e<sup>-2t |x|<sup>2</sup></sup> and n<sup>-1/2</sup>" in text, "powers are raised"
+    powers = [ElementTree.fromstring(formula) for formula in re.findall("<math>.*?</math>", text)]
+    assert ["".join(one.itertext()) for one in powers] == ["e−t", "e−2t|x|2", "n−1/2", "e−t"]
+    assert all(one.find("mrow/msup") is not None for one in powers), "powers are raised"
+    assert 'alt="A title with &lt;tags&gt; &amp; e^{-t} (arXiv:0000.00001).: figure"' in text, "where no formula can be, there are letters"
 
 
 def test_what_there_is_none_of_is_left_out():
@@ -138,6 +151,11 @@ def test_what_there_is_none_of_is_left_out():
     assert "Claims" not in said
     assert "Measured" not in said
     assert "nothing to check" in Reader(page(record(checks=[], claims=[]), [], [])).text
+
+
+@pytest.mark.parametrize("title", ["The simulation a$b.toml", "$", r"$\frac{1$", "$x_$ <b>"])
+def test_a_title_may_hold_anything(title):
+    assert title in Reader(page(record(title=title), [], [])).text
 
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -150,7 +168,7 @@ def shown(address: str, *options: str) -> subprocess.CompletedProcess:
     return subprocess.run([*words, "--enable-logging=stderr", "--v=0", *options, address], capture_output=True, text=True, timeout=120)
 
 
-FRAME = """<!doctype html><title>wait</title><iframe src="report.html" style="width: {width}px; height: 844px; border: 0"></iframe><script>
+FRAME = """<!doctype html><title>wait</title><iframe src="{name}.html" style="width: {width}px; height: 844px; border: 0"></iframe><script>
 addEventListener("load", () => {{
   const page = document.querySelector("iframe").contentDocument
   const image = page.images[0], film = page.querySelector("video")
@@ -161,10 +179,11 @@ addEventListener("load", () => {{
 
 
 @browser
+@pytest.mark.parametrize("name", ["report", "everything"])
 @pytest.mark.parametrize("width", [320, 390, 1280])
-def test_a_browser_shows_the_page_without_errors_and_within_its_width(written, width):
-    frame = written.with_name(f"frame-{width}.html")
-    frame.write_text(FRAME.format(width=width))
+def test_a_browser_shows_the_page_without_errors_and_within_its_width(written, width, name):
+    frame = written.with_name(f"frame-{name}-{width}.html")
+    frame.write_text(FRAME.format(width=width, name=name))
     done = shown(frame.as_uri(), "--dump-dom", "--allow-file-access-from-files")
     assert "CONSOLE" not in done.stderr
     (title,) = re.findall("<title>(.*?)</title>", done.stdout)

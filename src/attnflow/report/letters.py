@@ -10,7 +10,7 @@ _SPACES = {",": " ", ";": " ", ":": " ", " ": " ", "!": "", "quad": " ", "qquad"
 # Marks, gone in the end: where a space is wanted only between letters, and where none is.
 _APART, _CLOSE = "\ue000", "\ue001"
 # Sizes of brackets, and what comes out better than as the sign that Unicode has for it.
-_SIGNS = dict.fromkeys(("left", "right", "bigl", "bigr", "Bigl", "Bigr", "displaystyle"), "")
+_SIGNS: dict[str, str] = dict.fromkeys(("left", "right", "bigl", "bigr", "Bigl", "Bigr", "displaystyle"), "")
 _SIGNS |= {"mid": "|", "lvert": f"|{_CLOSE}", "rvert": f"{_CLOSE}|", "langle": f"⟨{_CLOSE}", "rangle": f"{_CLOSE}⟩", "top": "T"}
 _RAISED = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
 _LOWERED = str.maketrans("0123456789+-", "₀₁₂₃₄₅₆₇₈₉₊₋")

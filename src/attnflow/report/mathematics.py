@@ -10,7 +10,8 @@ import re
 from xml.etree import ElementTree
 
 # A line may break after these, and before those, outside brackets.
-_RELATIONS, _SUMS = frozenset("=≤≥<>→←~∼≈∈,;"), frozenset("+−")
+_RELATIONS, _SUMS = frozenset("=≤≥<>→←∼≈∈,;"), frozenset("+−")
+_PRIMES = frozenset("′″‴")
 _OPEN, _CLOSE = frozenset("([{⟨"), frozenset(")]}⟩")
 # \lvert and \rvert become the same sign, but the first one opens: they travel as private characters.
 _BARS = {r"\lvert": "\ue000", r"\rvert": "\ue001", r"\lVert": "\ue002", r"\rVert": "\ue003"}
@@ -20,8 +21,8 @@ _FENCES |= {"⟨": ("⟨", "prefix"), "⟩": ("⟩", "postfix")}
 _ATTRIBUTES = frozenset(
     ("stretchy", "fence", "form", "minsize", "maxsize", "linethickness", "displaystyle", "scriptlevel", "mathvariant", "width")
 )
-# A formula with more signs than this may break.
-_LONG = 20
+# A formula with more signs than this may break, and what is left of it with more than that must.
+_LONG, _TOO_LONG = 20, 26
 
 
 def pieces(text: str) -> list[str]:
@@ -61,8 +62,12 @@ def mathml(formula: str) -> ElementTree.Element:
         if "\\" in (part.text or ""):
             raise ValueError(f"no command of LaTeX that can be shown: {part.text} in {formula!r}")
         _mend(part)
-    for part in list(element.iter("mrow")):
-        _space(part)
+    for row in list(element.iter("mrow")):
+        _lower(row)
+        for before, part in zip([None, *row], list(row)):
+            if part.text in _SUMS | _RELATIONS and part.tag == "mo":
+                part.set("form", "prefix" if before is None or _is(before, _RELATIONS) or before.text in _OPEN else "infix")
+        _space(row)
     return element
 
 
@@ -76,15 +81,33 @@ def _balanced(formula: str) -> bool:
 
 
 def _mend(part: ElementTree.Element) -> None:
-    """Brackets are operators that open or close, primes are operators, and names of functions are identifiers."""
+    """What the library leaves to be said: brackets open or close; names of functions, dots and ∂ are not operators; a slash and a prime
+    have no space around them; Greek capitals are upright."""
     text = part.text or ""
     if text in _FENCES:
         part.tag, (part.text, form) = "mo", _FENCES[text]
         part.attrib |= {"form": form, "stretchy": "false"}
-    elif text and set(text) <= set("′″‴"):
-        part.tag = "mo"
-    elif part.tag == "mo" and text.isalpha() and text.isascii():
+    elif part.tag == "mo" and (text in ("∂", "…") or (text.isalpha() and text.isascii())):
         part.tag = "mi"
+    elif text == "/" or text in _PRIMES:
+        part.tag = "mo"
+        part.attrib |= {"lspace": "0", "rspace": "0"}
+    elif text == "~":
+        part.tag, part.text = "mo", "∼"
+    if part.tag == "mi" and (text in ("∂", "…") or "Α" <= text <= "Ω"):
+        part.set("mathvariant", "normal")
+
+
+def _lower(row: ElementTree.Element) -> None:
+    """Primes stand beside their letter: fonts raise them by themselves, and in a power they would be raised twice, and tiny."""
+    for i, part in reversed(list(enumerate(row))):
+        if part.tag in ("msup", "msubsup") and part[-1].text in _PRIMES:
+            row.insert(i + 1, part[-1])
+            part.remove(part[-1])
+            if part.tag == "msup":
+                row[i] = part[0]
+            else:
+                part.tag = "msub"
 
 
 def _space(row: ElementTree.Element) -> None:
@@ -109,32 +132,46 @@ def _named(part: ElementTree.Element) -> bool:
 
 
 def _breakable(formula: str) -> str:
-    """The formula, a long one as several elements: a browser breaks lines between elements, and never in one."""
-    element = mathml(formula)
-    row = element[0]
-    if len("".join(row.itertext())) <= _LONG:
+    """The formula, a long one as several elements: a browser breaks lines between elements, and never in one. Breaks are outside brackets;
+    what is too long for a telephone even so breaks before its sums."""
+    row = mathml(formula)[0]
+    if _width(row) <= _LONG:
         return _written(list(row))
     groups: list[list[ElementTree.Element]] = [[]]
     depth = 0
     for part in row:
-        text = part.text if part.tag == "mo" else ""
         base = _base(part)
-        depth += base.tag == "mo" and (base.text in _OPEN or base.get("form") == "prefix")
-        depth -= base.tag == "mo" and (base.text in _CLOSE or base.get("form") == "postfix")
-        if depth == 0 and text in _SUMS and groups[-1] and (groups[-1][-1].text not in _RELATIONS or groups[-1][-1].tag != "mo"):
-            part.set("form", "infix")
+        if base.tag == "mo":
+            bar = base.get("form") if base.text in ("|", "‖") else None
+            depth += base.text in _OPEN or bar == "prefix"
+            depth -= base.text in _CLOSE or bar == "postfix"
+        if depth == 0 and _is(part, _SUMS):
             groups.append([])
         groups[-1].append(part)
-        if depth == 0 and text in _RELATIONS:
-            part.set("form", "infix")
+        if depth == 0 and _is(part, _RELATIONS):
             groups.append([])
-    return "".join(_written(group) for group in groups if group)
+    return "".join(_written(piece) for group in groups for piece in _shorter(group) if piece)
+
+
+def _shorter(group: list[ElementTree.Element]) -> list[list[ElementTree.Element]]:
+    """The group itself if it is short, else as pieces that begin with a sum."""
+    if sum(map(_width, group)) <= _TOO_LONG:
+        return [group]
+    cuts = [i for i, part in enumerate(group) if i and _is(part, _SUMS)]
+    return [group[i:j] for i, j in zip([0, *cuts], [*cuts, len(group)])]
+
+
+def _is(part: ElementTree.Element, signs: frozenset[str]) -> bool:
+    return part.tag == "mo" and part.text in signs and part.get("form") != "prefix"
+
+
+def _width(part: ElementTree.Element) -> int:
+    return len("".join(part.itertext()))
 
 
 def _written(parts: list[ElementTree.Element]) -> str:
     element = ElementTree.Element("math")
-    row = ElementTree.SubElement(element, "mrow")
-    row.extend(parts)
+    ElementTree.SubElement(element, "mrow").extend(parts)
     return ElementTree.tostring(element, encoding="unicode", short_empty_elements=False)
 
 

@@ -26,7 +26,8 @@ th { color: var(--faint); font-weight: 600 } .number + :not(.number) { padding-l
 td.number { text-align: right; white-space: nowrap } th.number { text-align: right }
 .holds { color: var(--good) } .fails { color: var(--bad); font-weight: 600 } small { color: var(--faint) }
 h1, td { overflow-wrap: break-word } .scroll td { overflow-wrap: anywhere } td.number { padding-left: .8rem }
-math { font-family: "STIX Two Math", "Cambria Math", "Latin Modern Math", "Libertinus Math", "DejaVu Math TeX Gyre", math, serif }
+math { font-family: "STIX Two Math", "Cambria Math", "Latin Modern Math", "Libertinus Math", "DejaVu Math TeX Gyre", math, serif;
+  font-size: 1.05em }
 .whole { white-space: nowrap }
 pre { background: var(--soft); padding: .8rem; overflow-x: auto; border-radius: 4px; font-size: .85rem }
 @media (max-width: 40rem) { h1 { font-size: 1.25rem } td.number,

@@ -46,7 +46,7 @@ _PAPER = "arXiv:2605.10931"
 CLAIMS = {
     "laplace": Claim(
         r"For a positive density and $B = I$, "
-        r"$\beta \lvert m - x \rvert \to \bigl((\tfrac{d-1}{2})^2 + \lvert \nabla \log \rho \rvert^2\bigr)^{1/2}$.",
+        r"$\beta \lvert m - x \rvert \to \sqrt{(\tfrac{d-1}{2})^2 + \lvert \nabla \log \rho \rvert^2}$.",
         _PAPER,
         "proved",
     ),

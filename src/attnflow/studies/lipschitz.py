@@ -33,7 +33,7 @@ _PAPER = "arXiv:2312.14820"
 CLAIMS = {
     "bound": Claim(
         r"On $n$ tokens in the ball of radius $R$ softmax attention has "
-        r"$\mathrm{Lip} \le \sqrt{3}\, \lvert V \rvert \bigl(\lvert A \rvert^2 R^4 (4n+1) + n\bigr)^{1/2}$.",
+        r"$\mathrm{Lip} \le \sqrt{3}\, \lvert V \rvert \sqrt{\lvert A \rvert^2 R^4 (4n+1) + n}$.",
         _PAPER,
         "proved",
     ),
