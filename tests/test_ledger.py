@@ -1,14 +1,19 @@
 """The ledger: how checks make a verdict, that its claims are in order, and the command that prints it."""
 
 import dataclasses
+import io
+import itertools
 import json
+import sys
 import types
 
 import pytest
+from markdown_it import MarkdownIt
 
 from attnflow import ledger
 from attnflow.cli import main
 from attnflow.report.carry_out import judged
+from attnflow.report.mathematics import pieces
 from attnflow.studies import Check, Claim, studies
 
 STUDY = types.SimpleNamespace(
@@ -122,6 +127,36 @@ def test_the_ledger_is_printed(capsys):
     assert {entry["id"].split("/")[0] for entry in json.loads(capsys.readouterr().out)} == {"context", "demo"}
     main(["claims", "--json"])
     assert len(json.loads(capsys.readouterr().out)) == len(ledger.claims())
+
+
+def test_formulas_are_letters_in_a_terminal_and_latex_in_json(capsys):
+    main(["claims"])
+    said = capsys.readouterr().out
+    assert not set(said) & set("$\\")
+    assert "(B - x)/ε tends to 1/2 ∇ log ρ as ε tends to 0." in said
+    main(["claims", "--study", "bridges", "--json"])
+    assert r"$(B - x)/\varepsilon$ tends to $\tfrac12 \nabla \log \rho$" in json.loads(capsys.readouterr().out)[1]["statement"]
+
+
+def test_a_terminal_without_greek_letters_gets_question_marks(monkeypatch):
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", narrow)
+    assert main(["claims", "--study", "bridges"]) == 0
+    narrow.seek(0)
+    assert "(B - x)/? tends to 1/2 ? log ? as ? tends to 0." in narrow.read()
+
+
+def test_formulas_survive_the_tables_of_the_page():
+    """Markdown ends a cell at a bar, also within a formula."""
+    found = ledger.recorded()
+    tokens = MarkdownIt("commonmark").enable("table").parse(ledger.markdown(found))
+    cells = [inner.content for token, inner in itertools.pairwise(tokens) if token.type == "td_open"]
+    rows = [cells[i : i + 6] for i in range(0, len(cells), 6)]
+    assert len(rows) == len(found)
+    for entry, row in zip(found, rows):
+        assert (row[1], row[5]) == (entry.status, entry.verdict)
+        said = (entry.statement, entry.printed, entry.source, entry.shown["name"] if entry.shown else "")
+        assert pieces(row[0])[1::2] == [formula for text in said for formula in pieces(text)[1::2]], entry.id
 
 
 def test_a_failing_claim_is_exit_1(monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""Uniform numbers have mean 1/2 (arXiv:0000.00001): a study for the tests of the command line, in parts that may take a while.
+r"""Uniform numbers have mean $\tfrac12$ (arXiv:0000.00001): a study for the tests of the command line, in parts that may take a while.
 
 As a script it is the command line with this study alone.
 """
@@ -21,7 +21,7 @@ from attnflow.studies.check import Check, Claim
 from attnflow.studies.parts import parts
 
 CLAIMS = {
-    "mean": Claim("The mean of n uniform numbers is near 1/2.", "arXiv:0000.00001, Theorem 1", "proved"),
+    "mean": Claim(r"The mean of $n$ uniform numbers is near $\tfrac12$.", "arXiv:0000.00001, Theorem 1", "proved"),
     "variance": Claim("Their variance is near 1/12.", "arXiv:0000.00002", "refuted as printed", "a variance <b>below</b> 1/6 & no more"),
 }
 
@@ -81,7 +81,7 @@ def checks(result: Result) -> list[Check]:
     eps = result.spec.eps
     return [
         *(Check(f"mean of part {k}", float(mean), 0.5, eps, "mean") for k, mean in enumerate(result.moments.means)),
-        Check("variance", float(result.values.var()), 1 / 12, eps, "variance"),
+        Check(r"variance, $\sigma^2$", float(result.values.var()), 1 / 12, eps, "variance"),
         Check("numbers are finite (1: yes)", float(np.isfinite(result.values).all()), 1.0, 0.0),
     ]
 

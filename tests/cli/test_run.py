@@ -62,6 +62,13 @@ def test_a_run_writes_data_figures_claims_and_a_page(fake, tmp_path, capsys, set
     assert "all 8 checks hold" in said
     assert "n = 30, eps = 0.2, seed = 0" in said
     assert str(out / "report.html") in said
+    assert "Uniform numbers have mean 1/2 (arXiv:0000.00001)" in said
+    assert "holds  The mean of n uniform numbers is near 1/2. (arXiv:0000.00001, Theorem 1)" in said
+    assert "variance, σ²" in said
+    assert not set(said) & set("$\\"), "formulas are letters in a terminal"
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "<h1>Uniform numbers have mean <math>" in page
+    assert "$" not in page
 
     record = json.loads((out / "claims.json").read_text())
     assert record["study"] == "fake"
