@@ -10,7 +10,8 @@ Status = Literal["proved", "conjectured", "numerics", "refuted as printed"]
 class Claim:
     """A result of the literature: one sentence, where it is from, and how it stands there.
 
-    `source` names the paper by arXiv number, with the theorem where it has one. Where the source prints something wrong, the statement is
+    Formulas are LaTeX between dollars, with `\\lvert`, `\\rvert` and `\\mid` for bars, which would end a cell of the ledger. `source` names
+    the paper by arXiv number, with the theorem where it has one. Where the source prints something wrong, the statement is
     the right one, the status is "refuted as printed", and `printed` is what the source says.
     """
 
