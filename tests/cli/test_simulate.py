@@ -109,12 +109,14 @@ def test_tokens_of_a_file_under_two_causal_heads(tmp_path, monkeypatch, capsys):
     heads = '[[law]]\nmask = "causal"\n[[law]]\nmask = "causal"\nquery = "gaussian"\nvalue = [[0.0, -1.0], [1.0, 0.0]]\n'
     text = f'{heads}[measure]\npicture = "particles"\nspace = "euclidean"\nfile = "points.npy"\n[time]\n{TIME}'
     monkeypatch.chdir(tmp_path)
-    pathlib.Path("own.toml").write_text(text)
-    assert main(["simulate", "own.toml", "--no-movie", "--json"]) == 0
+    pathlib.Path("$x$.toml").write_text(text)
+    assert main(["simulate", "$x$.toml", "--no-movie", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["parameters"]["spec"]["measure"]["n"] == 5, "the sizes are those of the file"
-    assert sorted(p.name for p in pathlib.Path("results", "own").iterdir()) == FILES
-    found = tree(pathlib.Path("results", "own"))
+    page = pathlib.Path("results", "$x$", "report.html").read_text(encoding="utf-8")
+    assert "<h1>The simulation $x$.toml</h1>" in page, "a file may have any name, which is not a formula"
+    assert sorted(p.name for p in pathlib.Path("results", "$x$").iterdir()) == FILES
+    found = tree(pathlib.Path("results", "$x$"))
     states = next(array.values for array in found["path"].data_vars.values() if array.shape == (3, 5, 2))
     np.testing.assert_array_equal(states[0], points)
     # Both heads let the first token see itself only: x' = (x + R x) / 2, with R a quarter turn.
