@@ -75,7 +75,7 @@ def test_each_check_can_fail(result):
         r"tokens of the limit flow against $e^{tM} x / \lvert e^{tM} x \rvert$",
         "$W_2$ to the spectral push-forward at the end",
         "$W_2$ to the orthogonal one, over the distance of the two",
-        "rate of approach in t",
+        "rate of approach in $t$",
         r"least $W_2$ over $t$, largest over smallest $\beta$",
     ]
 

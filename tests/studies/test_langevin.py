@@ -34,7 +34,7 @@ def test_each_check_can_fail(result):
     wrong = dataclasses.replace(first, divergence=first.divergence * (1 + 0.1 * SPEC.eps[-1] / first.eps))
     failed = [check.name for check in langevin.checks(langevin.Result(SPEC, [wrong, other])) if not check.ok]
     assert failed == [
-        "N(0, 1): grid against closed form",
+        "$N(0, 1)$: grid against closed form",
         r"$N(0, 1)$: divergence over the constant times $\varepsilon^4$ in the limit",
         r"$N(0, 1)$: divergence over $\varepsilon^4/1152$ in the limit",
     ]

@@ -66,7 +66,7 @@ def test_each_check_can_fail(result):
     assert failed() == []
     root = dataclasses.replace(stable, distances=np.concatenate([stable.distances[:, :1], stable.distances[:, 1:] ** 0.5], axis=1))
     assert failed(stability=[root]) == [
-        "softmax, Gaussian: power of W1 at the end in W1 at the start",
+        "softmax, Gaussian: power of $W_1$ at the end in $W_1$ at the start",
         "softmax, Gaussian: power of $W_2$ at the end in $W_2$ at the start",
         "softmax: $W_2$ at the end over $W_2$ at the start, of Gaussians",
     ]

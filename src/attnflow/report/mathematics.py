@@ -55,7 +55,7 @@ def mathml(formula: str) -> ElementTree.Element:
         element = Converter().convert_to_element(latex)
     # The library raises a dozen unrelated classes, and what its parser stumbles over.
     except Exception as error:
-        raise ValueError(f"not a formula in LaTeX: {formula!r} ({error or type(error).__name__})") from error
+        raise ValueError(f"not a formula in LaTeX: {formula!r} ({str(error) or type(error).__name__})") from error
     for part in element.iter():
         part.text = html.unescape(part.text) if part.text else None
         part.attrib = {key: value for key, value in part.attrib.items() if key in _ATTRIBUTES}
