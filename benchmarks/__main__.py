@@ -7,6 +7,7 @@ from benchmarks.table import show
 
 NAMES = (
     "import_time",
+    "first_call",
     "small_sphere",
     "streamed_velocity",
     "causal_velocity",
