@@ -4,6 +4,7 @@ import json
 import pathlib
 import platform
 import re
+import sys
 from importlib import metadata
 from typing import Any
 
@@ -68,17 +69,19 @@ def missing(requirements: list[str]) -> dict[str, list[str]]:
         needed, _, marker = line.partition(";")
         name = re.split(r"[^\w.-]", needed.strip())[0]
         extra = re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", marker)
-        if name != "attnflow" and not _is_here(name):
-            found.setdefault(extra[1] if extra else "", []).append(name)
-    return {extra: found[extra] for extra in sorted(found, key=lambda extra: (list(_EXTRAS) + [extra]).index(extra))}
+        # The extra dev is all the others.
+        group = extra[1] if extra else ""
+        if group != "dev" and name != "attnflow" and not _is_here(name):
+            found.setdefault(group, []).append(name)
+    return {extra: found[extra] for extra in sorted(found, key=lambda extra: [*_EXTRAS, extra].index(extra))}
 
 
 def how_to_install(extra: str) -> str:
     """The command, in a checkout or for the package."""
     wanted = f"[{extra}]" if extra else ""
     if (_CHECKOUT / "constraints.txt").is_file():
-        return f'python -m pip install --constraint constraints.txt --editable ".{wanted}"'
-    return f'python -m pip install "attnflow{wanted}"'
+        return f'cd {_CHECKOUT}; {sys.executable} -m pip install --constraint constraints.txt --editable ".{wanted}"'
+    return f'{sys.executable} -m pip install "attnflow{wanted}"'
 
 
 def _requirements() -> list[str]:

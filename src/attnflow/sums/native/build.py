@@ -1,11 +1,12 @@
 """The native kernels are compiled once for this machine, by whatever C++ compiler there is, into a folder of the user's cache.
 
 An installed package holds the source alone: its own folder may be read-only, and code for one processor is of no use on another. The name
-of a compiled file, `native-KEY-DIGEST.so`, has two parts. KEY tells source, jaxlib and processor apart, so that a cache which several machines
-or versions share holds a file for each. DIGEST is that of the file's own bytes, so that half a file is never loaded. A file takes its
-name only when it is whole: of two processes that compile at the same time, each makes a good file.
+of a compiled file, `native-KEY-DIGEST.so`, has two parts. KEY tells source, jaxlib and processor apart, so that a cache which several
+machines or versions share holds a file for each. DIGEST is that of the file's own bytes, so that half a file is never loaded. A file takes
+its name only when it is whole: of two processes that compile at the same time, each makes a good file.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -13,6 +14,7 @@ import pathlib
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +29,7 @@ SOURCES = (HERE / "softmax.cpp", HERE / "planar.cpp")
 # Fused multiply-adds, which gcc makes by itself, roots that need not set errno, and no further licence: the exponential relies on the order
 # of its sums.
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
-COMMAND = "python -m attnflow.sums.native"
+COMMAND = f"{sys.executable or 'python'} -m attnflow.sums.native"
 NO_COMPILER = f"there is no C++ compiler (CXX, c++, g++, clang++); install one, such as Debian's g++, and run {COMMAND}"
 
 
@@ -63,11 +65,9 @@ def built() -> list[pathlib.Path]:
 
 def give_up(why: str) -> NotBuilt:
     """Keep for later processes that this compiler is of no use, so that they need not try again; the error to raise."""
-    try:
+    # Where nothing can be kept they do try again.
+    with contextlib.suppress(OSError, NotBuilt):
         _note().write_text(f"{compiler()}\n{why}\n")
-    except (OSError, NotBuilt):
-        # Then they do try again.
-        pass
     return NotBuilt(why)
 
 
@@ -88,7 +88,9 @@ def unwritable() -> str | None:
     except NotBuilt as error:
         return str(error)
     there = next(path for path in (place, *place.parents) if path.exists())
-    return None if there.is_dir() and os.access(there, os.W_OK | os.X_OK) else _refused(place, "no permission")
+    if not there.is_dir():
+        return _refused(place, f"{there} is not a folder")
+    return None if os.access(there, os.W_OK | os.X_OK) else _refused(place, "no permission")
 
 
 def later() -> str:
@@ -145,22 +147,23 @@ def _processor() -> str:
 
 def _compiled(cxx: str, scratch: pathlib.Path) -> pathlib.Path:
     """The sources side by side, then one library of them."""
-    made = scratch / "kernel.so"
+    library = scratch / "kernel.so"
     objects = [str(scratch / f"{source.stem}.o") for source in SOURCES]
     command = [cxx, *FLAGS, f"-isystem{jax.ffi.include_dir()}", "-c"]
-    with ThreadPoolExecutor(len(SOURCES)) as pool:
-        # Not every compiler knows the processor it runs on.
-        for tuned in (["-march=native"], []):
-            said = list(pool.map(lambda pair: _run([*command, *tuned, str(pair[0]), "-o", pair[1]]), zip(SOURCES, objects)))
-            if not any(said):
-                break
-        else:
-            raise give_up(_complaint(cxx, said))
-    if complaint := _run([cxx, "-shared", *objects, "-o", str(made)]):
+    # Not every compiler knows the processor it runs on.
+    for tuned in (["-march=native"], []):
+        calls = [[*command, *tuned, str(source), "-o", made] for source, made in zip(SOURCES, objects)]
+        with ThreadPoolExecutor(len(calls)) as pool:
+            said = list(pool.map(_run, calls))
+        if not any(said):
+            break
+    else:
+        raise give_up(_complaint(cxx, said))
+    if complaint := _run([cxx, "-shared", *objects, "-o", str(library)]):
         raise give_up(_complaint(cxx, [complaint]))
-    if not made.is_file():
+    if not library.is_file():
         raise give_up(_complaint(cxx, []))
-    return made
+    return library
 
 
 def _run(command: Sequence[str]) -> str:
