@@ -92,6 +92,20 @@ def test_one_that_was_cut_off_is_begun_again(checkout):
 
 
 @needs_make
+@pytest.mark.parametrize("had", [False, True])
+def test_peers_that_cannot_be_had_are_done_without(had, checkout):
+    log = checkout / "log"
+    refuse = "" if had else 'case "$*" in *"[dev]"*) echo "no torch" >&2; exit 1 ;; esac; '
+    program(checkout / ".venv" / "bin" / "python", f'{refuse}echo "$*" >> {log}')
+    code, out, err = make(checkout, "--silent", "bench")
+    assert code == 0
+    assert err == ("" if had else "no torch\n")
+    assert bool(re.fullmatch(r"attnflow: the peers of extra bench could not be installed .*\n", out)) != had
+    assert log.read_text().splitlines()[-1] == "-m benchmarks"
+    assert (checkout / ".venv" / "dev").exists() == had
+
+
+@needs_make
 def test_the_targets(checkout):
     for target in ("demo", "test", "check", "lint", "format", "bench", "studies", "docs", "bite", "clean"):
         code, _, err = make(checkout, "-n", target, f"PYTHON={sys.executable}")

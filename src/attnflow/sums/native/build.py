@@ -100,10 +100,10 @@ def later() -> str:
 
 def folder() -> pathlib.Path:
     """Where compiled kernels are: `native` in the folder of the cache."""
-    cache = cache_folder()
-    if cache is None:
-        raise NotBuilt("there is no folder for a cache; set XDG_CACHE_HOME to one that can be written")
-    return cache / "native"
+    try:
+        return cache_folder() / "native"
+    except RuntimeError:
+        raise NotBuilt("there is no home folder for a cache; set XDG_CACHE_HOME to a folder that can be written") from None
 
 
 @functools.cache
