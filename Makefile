@@ -2,17 +2,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test small-studies lint format bench studies docs clean
+.PHONY: demo test check lint format bench studies docs bite clean
+# One environment, which two targets must not set up at once.
+.NOTPARALLEL:
 
 demo: .venv/core
 	$(BIN)/attnflow demo --out demo --overwrite
 
 test: .venv/dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m "not slow and not study and not long"
+	$(PYTEST) --durations 30 -m "not slow and not study and not long"
 
-small-studies: .venv/dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(study or long) and not slow"
+# Everything but the studies at full size: the longer tests and the small studies come last.
+check: lint test docs
+	$(PYTEST) -m "(study or long) and not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .
@@ -35,21 +39,35 @@ docs: .venv/docs
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+# Small faults put into the source one at a time, each of which a test must catch.
+bite: .venv/dev
+	$(BIN)/python tests/bite.py
+
 clean:
 	rm -rf .venv demo docs/_build docs/api
 
+# What is wrong with $(PYTHON): nothing is printed if it will do.
+unfit = $(shell \
+  command -v $(PYTHON) > /dev/null 2>&1 || { echo "found no $(PYTHON)"; exit; }; \
+  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || \
+    { echo "$(PYTHON) is `$(PYTHON) -c 'import sys; print(sys.version.split()[0])' 2> /dev/null || echo broken`"; exit; }; \
+  $(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || echo "$(PYTHON) comes without venv (on Debian: apt install python3-venv)")
+
+# An environment that could not be finished is taken away, so that the next run does not build on it.
 .venv/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnflow needs Python 3.11 or later, got " + sys.version.split()[0])'
-	$(PYTHON) -m venv .venv
+	$(if $(unfit),$(error attnflow needs Python 3.11 or later: $(unfit); install one, or name one: make PYTHON=/path/to/python3))
+	$(PYTHON) -m venv --clear .venv || { rm -rf .venv; exit 1; }
 
 .venv/core: .venv/bin/python pyproject.toml constraints.txt
+	@$(BIN)/python -c 'import pip' 2> /dev/null || $(PYTHON) -m venv --clear .venv
 	$(PIP) --editable .
 	$(BIN)/python -m attnflow.sums.native
 	touch $@
 
+# A peer that cannot be had is done without, and asked for again by the next run.
 .venv/dev: .venv/core
-	$(PIP) --editable ".[dev]"
-	touch $@
+	$(PIP) --editable ".[dev]" && touch $@ || { $(PIP) --editable ".[test,lint]" && \
+	  echo "attnflow: the peers of extra bench could not be installed (above is why): comparisons with those that are missing are left out"; }
 
 .venv/docs: .venv/core
 	$(PIP) --editable ".[docs]"

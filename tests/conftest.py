@@ -20,7 +20,7 @@ hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items):
-    """The tests of studies are marked: `make small-studies` runs them, `make test` the rest."""
+    """The tests of studies are marked: `make check` runs them, `make test` the rest."""
     for item in items:
         if "studies" in item.path.parts:
             item.add_marker("study")

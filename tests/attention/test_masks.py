@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 import attnflow as af
 
@@ -58,6 +57,7 @@ def test_against_explicit_sums(rng, normalize, mask):
 
 
 def test_causal_softmax_against_torch(rng):
+    torch = pytest.importorskip("torch")
     x, Q, K, V = rng.normal(size=(20, 3)), *rng.normal(size=(3, 3, 3))
     tokens, q, k, v = (torch.tensor(a) for a in (x, Q, K, V))
     expected = torch.nn.functional.scaled_dot_product_attention(tokens @ q.T, tokens @ k.T, tokens @ v.T, is_causal=True, scale=1.0).numpy()

@@ -393,12 +393,6 @@ def test_the_demo_has_a_movie(tmp_path, capsys):
     np.testing.assert_array_equal(found, np.asarray(states))
 
 
-@pytest.mark.parametrize("argv", [["version"], ["--version"]])
-def test_version(argv, capsys):
-    assert main(argv) == 0
-    assert capsys.readouterr().out == f"{af.__version__}\n"
-
-
 def test_list_has_a_line_a_study(capsys):
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -443,7 +437,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(start):
 def test_arguments_come_from_the_shell_by_default(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["attnflow", "version"])
     assert main() == 0
-    assert capsys.readouterr().out == f"{af.__version__}\n"
+    assert capsys.readouterr().out.startswith(f"attnflow {af.__version__}\n")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")

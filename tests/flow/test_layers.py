@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 import attnflow as af
 
@@ -25,6 +24,7 @@ def rms(x):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_norms_are_those_of_torch(rng, dtype):
+    torch = pytest.importorskip("torch")
     x, gain, bias = (rng.normal(size=shape).astype(dtype) for shape in [(5, 7), (7,), (7,)])
     tokens, g, b = map(torch.tensor, (x, gain, bias))
     for got, expected in [
@@ -44,7 +44,7 @@ def test_rms_norm_without_epsilon_is_the_sphere(rng):
     np.testing.assert_allclose(af.RMSNorm(epsilon=0)(x), 2 * af.Sphere().nearest(x), atol=1e-14)
 
 
-def attention_of(layer: torch.nn.TransformerEncoderLayer, mask):
+def attention_of(layer, mask):
     """torch's attention as a field: `sum_h W_O^h (W_V^h E_h[y|x] + b_V^h) + b_O`.
 
     MultiHead is the mean of the heads, so `V_h = H W_O^h W_V^h`; weights sum to one, so all value biases are one offset after the heads.
@@ -59,12 +59,12 @@ def attention_of(layer: torch.nn.TransformerEncoderLayer, mask):
     return af.MultiHead(heads).then(af.Affine(jnp.eye(len(out)), jnp.asarray(out @ bv + offset)))
 
 
-def mlp_of(layer: torch.nn.TransformerEncoderLayer, activation):
+def mlp_of(layer, activation):
     W, U, b, c = (t.detach().numpy() for t in (layer.linear1.weight, layer.linear2.weight, layer.linear1.bias, layer.linear2.bias))
     return af.Perceptron(W, U, b, c, activation)
 
 
-def norm_of(norm: torch.nn.LayerNorm):
+def norm_of(norm):
     return af.LayerNorm(norm.weight.detach().numpy(), norm.bias.detach().numpy(), norm.eps)
 
 
@@ -72,6 +72,7 @@ def norm_of(norm: torch.nn.LayerNorm):
 @pytest.mark.parametrize(("name", "activation", "mask"), [("relu", jax.nn.relu, None), ("gelu", exact_gelu, af.Causal())])
 def test_a_stack_is_torchs_encoder(rng, place, name, activation, mask):
     """Three layers, every weight, bias and gain of each its own; without a mask, and causal."""
+    torch = pytest.importorskip("torch")
     hidden = None if mask is None else torch.triu(torch.ones(7, 7, dtype=torch.bool), 1)
     encoder = [
         torch.nn.TransformerEncoderLayer(8, 2, 16, 0.1, name, batch_first=True, norm_first=place == "pre", dtype=torch.float64).eval()

@@ -1,11 +1,5 @@
 """The compiled kernel against float64 NumPy, Dense and itself."""
 
-import ctypes
-import os
-import shutil
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,11 +8,9 @@ from scipy.special import logsumexp
 
 import attnflow as af
 from attnflow.sums import choose, native
-from attnflow.sums.native import build
 from attnflow.sums.reductions import softmax
 
-WHY = "the compiled kernel is not here: run python -m attnflow.sums.native, and do not set ATTNFLOW_NATIVE=0"
-needs_kernel = pytest.mark.skipif(not native.available(), reason=WHY)
+needs_kernel = pytest.mark.skipif(not native.available(), reason=f"the compiled kernel is off: {native.status().why}")
 DTYPES = [np.float32, np.float64]
 
 
@@ -200,7 +192,7 @@ def test_it_can_be_turned_off_and_the_path_says_so(rng, monkeypatch, tmp_path):
     # The rest of a run must come from the same sums as its beginning.
     with pytest.raises(ValueError, match=r"another run .begun with sums .*native=True"):
         run()
-    with pytest.raises(ValueError, match=r"native=True needs the compiled kernel.*python -m attnflow.sums.native"):
+    with pytest.raises(ValueError, match=r"native=True needs the compiled kernel: .*ATTNFLOW_NATIVE=0 turns it off; unset it"):
         af.Streamed(native=True)
 
 
@@ -240,37 +232,6 @@ def test_other_masks_and_reductions_go_on_with_tiles(rng):
     mu = af.Particles(rng.normal(size=(20, 3)), order=rng.random(20))
     for law in (af.simple_attention(1.0, 3, mask=af.Window(0.3)), af.simple_attention(1.0, 3, af.Hardmax())):
         np.testing.assert_allclose(mu.rate(law.at(mu, sums=af.Streamed())), mu.rate(law.at(mu)), atol=1e-13)
-
-
-@pytest.mark.skipif(build.compiler() is None, reason="there is no C++ compiler")
-def test_a_compiler_builds_it(tmp_path):
-    file = build.build(tmp_path)
-    assert file == tmp_path / build.name()
-    assert [f.name for f in tmp_path.iterdir()] == [build.name()]
-    library = ctypes.CDLL(str(file))
-    assert library.attnflow_softmax_float32
-    assert library.attnflow_softmax_float64
-
-
-def test_no_compiler_is_no_error(tmp_path):
-    env = os.environ | {"PATH": str(tmp_path), "CXX": ""}
-    out = subprocess.run([sys.executable, "-m", "attnflow.sums.native"], capture_output=True, text=True, env=env, check=True)
-    assert out.stdout == "streamed sums run on XLA tiles: no C++ compiler found (CXX, c++, g++, clang++)\n"
-
-
-def test_a_compiler_that_fails_says_why(monkeypatch, tmp_path):
-    monkeypatch.setenv("CXX", shutil.which("false") or "false")
-    with pytest.raises(RuntimeError, match=r"could not compile native, set CXX to another compiler; it said: nothing"):
-        build.build(tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_bad_file_is_not_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "HERE", tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert not native.available()
-    (tmp_path / build.name()).write_bytes(b"not a library")
-    assert not native.available()
 
 
 @needs_kernel

@@ -46,6 +46,7 @@ def test_against_pot(clouds, eps):
 
 def test_against_ott(clouds):
     """OTT's default and its parallel updates with momentum 1/2, on the bridge of a cloud to itself and between two."""
+    pytest.importorskip("ott")
     from ott.geometry import pointcloud
     from ott.problems.linear import linear_problem
     from ott.solvers.linear import acceleration, sinkhorn

@@ -1,13 +1,12 @@
-"""`attnflow bench`, `attnflow completion SHELL`, `attnflow version`."""
+"""`attnflow bench`, `attnflow completion SHELL`."""
 
 import dataclasses
 import pathlib
 import subprocess
 import sys
 
-from attnflow._version import __version__
 from attnflow.cli.main import COMMANDS
-from attnflow.cli.options import RUN, no_more
+from attnflow.cli.options import RUN
 from attnflow.studies.check import BadInput
 
 _BASH = """_attnflow() {{
@@ -20,6 +19,7 @@ _BASH = """_attnflow() {{
     simulate) words="--out --check --seed {run}" ;;
     claims) words="--run --fast --study --out --resume --save --json" ;;
     completion) words="bash zsh fish" ;;
+    version) words="--json" ;;
   esac
   [ "$COMP_CWORD" -eq 1 ] && words="{commands}"
   COMPREPLY=($(compgen -W "$words" -- "$current"))
@@ -27,12 +27,6 @@ _BASH = """_attnflow() {{
 }}
 complete -o filenames -F _attnflow attnflow
 """
-
-
-def version_(argv: list[str]) -> int:
-    no_more("version", argv)
-    print(__version__)
-    return 0
 
 
 def bench_(argv: list[str]) -> int:

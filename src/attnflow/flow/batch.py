@@ -31,7 +31,8 @@ _WRITTEN_OUT = 64
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What does not change from batch to batch, and is known when it is compiled. `make` and the observables are functions."""
+    """What does not change from batch to batch, and is known when it is compiled. `make` and the observables are functions; `native` says
+    whether sums on the circle run in the compiled kernel."""
 
     make: Callable
     observe: tuple[tuple[str, Callable], ...]

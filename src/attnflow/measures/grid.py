@@ -292,7 +292,7 @@ def _masses(density: Any, where: Mesh) -> Array:
         host = np.asarray(values)
         if host.min() < 0:
             raise ValueError(f"density must not be negative, got {host.min():.6g} in cell {int(host.argmin())}")
-        total = float(mass.sum())
+        total = float(np.asarray(mass).sum())
         if not abs(total - 1) <= _OFF:
             raise ValueError(f"density must have mass 1 on these axes, got {total:.6g}; divide by it, or give it room")
     return on_host(lambda mass: (mass / mass.sum()).reshape(where.shape), mass)

@@ -37,7 +37,7 @@ class GaussianMixture(Measure):
                 "weights [k], means [k, d] and covs [k, d, d] must agree, "
                 f"got {list(weights.shape)}, {list(means.shape)} and {list(covs.shape)}"
             )
-        if known(weights) and (float(weights.min()) < 0 or float(weights.sum()) == 0):
+        if known(weights) and (np.asarray(weights).min() < 0 or np.asarray(weights).sum() == 0):
             raise ValueError(f"weights must be non-negative with positive sum, got {np.asarray(weights).tolist()}")
         covs = _stacked([covariance(f"covs[{i}]", cov) for i, cov in enumerate(np.asarray(covs) if known(covs) else covs)])
         if known(covs):

@@ -77,14 +77,14 @@ class Streamed(Tiled):
     queries: int = eqx.field(static=True, default=2048)
     keys: int = eqx.field(static=True, default=512)
     # Values of softmax, free or causal, may come from the compiled kernel, which has tiles of its own; all else from the tiles above.
-    # `None` takes the kernel where it is built, `True` insists on it, `False` does without.
+    # `None` takes the kernel where it can be had, `True` insists on it, `False` does without.
     native: bool | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         if self.queries < 1 or self.keys < 1:
             raise ValueError(f"a tile has at least one query and one key, got {self.queries} x {self.keys}")
         if self.native and not native.available():
-            raise ValueError("native=True needs the compiled kernel on a CPU backend; build it: python -m attnflow.sums.native")
+            raise ValueError(f"native=True needs the compiled kernel: {native.status().why}")
 
     def fit(self, logit: Any, x: Float[Array, "m d"], atoms: Any, sight: Sight | None = None) -> "Streamed":
         return self.settled()

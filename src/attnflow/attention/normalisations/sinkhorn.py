@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from attnflow._arrays import positive
+from attnflow._arrays import array, positive
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.measures import Affine, Gaussian
 from attnflow.sums import Atoms, Engine, Logit
@@ -36,7 +36,7 @@ class Sinkhorn(Normalisation):
         if half_steps is not None and half_steps < 1:
             raise ValueError(f"half_steps must be at least 1, got {half_steps}")
         self.tolerance = None if tolerance is None else positive("tolerance", tolerance)
-        self.max_iterations = jnp.asarray(max_iterations)
+        self.max_iterations = array(max_iterations)
         self.half_steps = half_steps
 
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> "SinkhornAverage":

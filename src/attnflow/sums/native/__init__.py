@@ -1,26 +1,53 @@
-"""Compiled kernels for softmax sums on the processor. `python -m attnflow.sums.native` builds them; without them XLA serves.
+"""Compiled kernels for softmax sums on the processor. Where they are missing XLA's tiles serve, with the same sums to rounding.
 
-Both give the same sums to rounding. The environment variable `ATTNFLOW_NATIVE=0` turns the kernels off.
+They are compiled once, when a run first needs them: sums over more than 2^21 pairs, `Streamed` ones, and sweeps on the circle do, a
+few hundred tokens do not. That run waits, about ten seconds, and a line on stderr says so. We do not let XLA serve meanwhile: then the
+numbers of the first run would differ from those of the second in their last digits. `python -m attnflow.sums.native` compiles them
+beforehand, `attnflow version` says whether they are on or why not, and `path.stats` which sums ran. The environment variable
+`ATTNFLOW_NATIVE=0` turns them off. Within a process the answer never changes.
 """
 
 import ctypes
-import functools
 import os
-from typing import Any
+import pathlib
+import sys
+import threading
+import time
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
-from attnflow.sums.native.build import built, name
+from attnflow.sums.native import build
 
 DTYPES = ("float32", "float64")
+KERNELS = ("softmax", "planar")
+
+
+class Kernel(NamedTuple):
+    """The file of the kernels that are in use, or why there is none and the cure, in one line. They are `pending` if nothing is in the way
+    and the first run that needs them compiles them."""
+
+    file: pathlib.Path | None
+    why: str = ""
+    pending: bool = False
+
+    @property
+    def on(self) -> bool:
+        return self.file is not None
 
 
 def available() -> bool:
-    """Whether the kernels can be called: they are built, they load, they are not turned off, and JAX computes on the processor."""
-    return os.environ.get("ATTNFLOW_NATIVE") != "0" and jax.default_backend() == "cpu" and _loaded()
+    """Whether the kernels can be called. They are compiled now if they were not and can be."""
+    return _turned_off() is None and _settle(compiling=True).on
+
+
+def status() -> Kernel:
+    """Whether the kernels are on, as things are: nothing is compiled."""
+    off = _turned_off()
+    return Kernel(None, off) if off else _settle(compiling=False)
 
 
 def softmax(
@@ -60,25 +87,65 @@ def planar(
     return reference, total, sums
 
 
-def _loaded() -> bool:
-    file = built()
-    return file is not None and _load(str(file))
-
-
-@functools.cache
-def _load(file: str) -> bool:
-    """Load the kernels and tell XLA of them, once."""
+def make() -> Kernel:
+    """Compile the kernels, whatever there was before, and load them. One line on stderr says what is done and what came of it."""
+    if build.compiler() is None:
+        return Kernel(None, build.NO_COMPILER)
+    begun, outcome = time.monotonic(), "interrupted"
+    print("attnflow: compiling its kernel, once ...", end="", file=sys.stderr, flush=True)
     try:
-        library = ctypes.CDLL(file)
-        for dtype in DTYPES:
-            for kernel in ("softmax", "planar"):
-                function = getattr(library, f"attnflow_{kernel}_{dtype}")
-                jax.ffi.register_ffi_target(_target(kernel, dtype), jax.ffi.pycapsule(function), platform="cpu")
-    except (OSError, AttributeError, RuntimeError):
-        return False
-    return True
+        file = build.build()
+        if error := _load(file):
+            raise build.give_up(f"{file} does not load ({error}); set CXX to another compiler and run {build.COMMAND}")
+        outcome = f"{time.monotonic() - begun:.0f} seconds"
+        return Kernel(file)
+    except build.NotBuilt as error:
+        outcome = f"not done, XLA's tiles serve: {error}"
+        return Kernel(None, str(error))
+    finally:
+        print(f" {outcome}", file=sys.stderr, flush=True)
+
+
+def _turned_off() -> str | None:
+    """Why the kernels are not to be used, if so."""
+    if os.environ.get("ATTNFLOW_NATIVE") == "0":
+        return "the environment variable ATTNFLOW_NATIVE=0 turns it off; unset it"
+    if (backend := jax.default_backend()) != "cpu":
+        return f"JAX computes on {backend}, and the kernel is for the CPU; set JAX_PLATFORMS=cpu"
+    return None
+
+
+_lock = threading.Lock()
+_settled: Kernel | None = None
+
+
+def _settle(compiling: bool) -> Kernel:
+    """The kernels that are there; if there are none and they are wanted, new ones. What was found or tried once holds for this process."""
+    global _settled
+    with _lock:
+        if _settled is not None:
+            return _settled
+        if file := next((file for file in build.built() if not _load(file)), None):
+            _settled = Kernel(file)
+        elif compiling:
+            why = build.in_vain()
+            _settled = Kernel(None, why) if why else make()
+        obstacle = build.in_vain() or build.unwritable()
+        return _settled or Kernel(None, obstacle or build.later(), pending=obstacle is None)
+
+
+def _load(file: pathlib.Path) -> str | None:
+    """Load the kernels and tell XLA of them; what is wrong with the file, if something is."""
+    try:
+        library = ctypes.CDLL(str(file))
+        functions = {_target(kernel, dtype): getattr(library, f"attnflow_{kernel}_{dtype}") for kernel in KERNELS for dtype in DTYPES}
+        for target, function in functions.items():
+            jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(function), platform="cpu")
+    except (OSError, AttributeError, RuntimeError) as error:
+        return " ".join(str(error).split())
+    return None
 
 
 def _target(kernel: str, dtype: Any) -> str:
     """XLA's name for a kernel. It tells versions of it apart, also in programs that were compiled earlier and kept on disk."""
-    return f"attnflow_{kernel}_{name()}_{dtype}"
+    return f"attnflow_{kernel}_{build.key()}_{dtype}"

@@ -1,18 +1,19 @@
-"""`python -m attnflow.sums.native`: build the kernel, and say in one line what came of it."""
+"""`python -m attnflow.sums.native`: compile the kernel now, and say in one line what came of it."""
 
-from attnflow.sums.native import available
-from attnflow.sums.native.build import build, compiler
-
-
-def main() -> str:
-    """Build the kernel for this machine. That it cannot be built is no error: everything works without."""
-    try:
-        file = build()
-    except (RuntimeError, OSError) as error:
-        return f"streamed sums run on XLA tiles: {error}"
-    if file is None:
-        return "streamed sums run on XLA tiles: no C++ compiler found (CXX, c++, g++, clang++)"
-    return f"built {file} with {compiler()}" + ("" if available() else "; it is not in use here (ATTNFLOW_NATIVE=0, or no CPU backend)")
+from attnflow.sums.native import make, status
+from attnflow.sums.native.build import compiler
 
 
-print(main())
+def main() -> None:
+    """Compile the kernel for this machine. That this cannot be done is no error: everything works without."""
+    cxx = compiler()
+    made = make()
+    if made.on:
+        now = status()
+        print(f"built {made.file} with {cxx}" + ("" if now.on else f"; it is not in use: {now.why}"))
+    elif cxx is None:
+        # What else went wrong was said on stderr.
+        print(f"attnflow: its kernel is not compiled, XLA's tiles serve: {made.why}")
+
+
+main()
