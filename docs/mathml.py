@@ -4,12 +4,14 @@ latex2mathml translates; here are the few things that it leaves: what it does no
 thin spaces, bars do not stretch, and a long formula in a line of text may be broken after a relation, a comma or a sign.
 """
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 
 from latex2mathml.converter import convert
 
 MATHML = "http://www.w3.org/1998/Math/MathML"
+CAPITALS = set("ΓΔΘΛΞΠΣΦΨΩ")
 ORDINARY = {"∞", "⊤", "∂", "∇", "…"}
 BREAKS = set("=<>≤≥≈≠∼≪≫←→∈,;∝↦")
 SIGNS = set("+−·×±")
@@ -43,6 +45,7 @@ def _tree(latex: str, display: bool) -> ET.Element:
             raise ValueError(f"${latex}$ has {element.text or 'a fraction without its parts'}, which is not known here")
     for element in root.iter():
         if element.tag in {"mrow", "mtd"}:
+            _mark_signs(element)
             _space_names(element)
     return root
 
@@ -70,6 +73,17 @@ def _mend_leaf(element: ET.Element) -> None:
     elif element.tag == "mo" and text in {"|", "‖"} and element.get("stretchy") != "true":
         # A bar between two things is no operator here: it takes no space, and stays as high as the line.
         element.attrib.update(stretchy="false", lspace="0", rspace="0")
+    elif element.tag == "mo" and text in {"/", "."}:
+        element.attrib.update(lspace="0", rspace="0")
+    elif element.tag == "mi" and text in CAPITALS:
+        element.set("mathvariant", "normal")
+
+
+def _mark_signs(row: ET.Element) -> None:
+    """A minus after a relation, a comma or an opening bracket is that of a number."""
+    for last, element in itertools.pairwise(row):
+        if element.tag == "mo" and element.text in {"+", "−", "±"} and last.tag == "mo" and last.text not in CLOSING | {"|", "‖"}:
+            element.set("form", "prefix")
 
 
 def _space_names(row: ET.Element) -> None:
