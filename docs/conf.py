@@ -80,7 +80,9 @@ def check_pages(app, error):
 
 
 def setup(app):
-    app.add_html_math_renderer("mathml", (lambda page, node: typeset(page, node, False), None), (lambda page, node: typeset(page, node, True), None))
+    app.add_html_math_renderer(
+        "mathml", (lambda page, node: typeset(page, node, False), None), (lambda page, node: typeset(page, node, True), None)
+    )
     app.connect("builder-inited", lambda app: api.write(HERE / "api"))
     app.connect("doctree-resolved", link_names)
     app.connect("build-finished", check_pages)

@@ -67,9 +67,9 @@ def solve(
     - `step`: a fixed step size instead of the tolerances. A `Grid` has a scheme of its own, whose steps follow from how fast mass leaves
       its cells: it takes no solver and no tolerances, and `step` is the longest of its steps (by default $1/32$ of the span: where next to
       nothing flows, as near the uniform law, a growth rate needs shorter ones).
-    - `noise`: $\sigma$ of a Brownian motion of every token: $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = \frac12 \sigma^2
-      \Delta\mu$ (McKean and Vlasov). Tokens are moved by Heun's method with fixed steps, by default a thousandth of the span, and need a
-      `key`; a law needs none.
+    - `noise`: $\sigma$ of a Brownian motion of every token:
+      $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = \frac12 \sigma^2 \Delta\mu$ (McKean and Vlasov). Tokens are moved by Heun's
+      method with fixed steps, by default a thousandth of the span, and need a `key`; a law needs none.
     - `max_steps`: the budget of steps of one segment; `path.stats` says how many segments there were. Inside `jit` and `grad` there is one,
       of at most 4096 steps.
     - `until`: stop early when `until(mu, rate, t)` holds after a step, such as `af.Steady()` or `af.Consensus()`.

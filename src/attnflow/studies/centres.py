@@ -1,10 +1,11 @@
-"""Under causal attention tokens gather around Renyi centres, and in the end around the first token (arXiv:2411.04990).
+r"""Under causal attention tokens gather around Renyi centres, and in the end around the first token (arXiv:2411.04990).
 
-Tokens come one after the other, and each sees those before it. A token farther than delta from all before it is a strong Renyi centre: it
-is not drawn anywhere for a long time, and gathers those that come later. Shown here:
+Tokens come one after the other, and each sees those before it. A token farther than $\delta$ from all before it is a strong Renyi centre:
+it is not drawn anywhere for a long time, and gathers those that come later. Shown here:
 
-- uniform tokens have 1/p strong centres on average, p the mass of a cap of radius delta: pi/delta on the circle, 1/sin^2(delta/2) on S^2;
-- for V = I everybody ends at the first token, which never moves.
+- uniform tokens have $1/p$ strong centres on average, $p$ the mass of a cap of radius $\delta$: $\pi/\delta$ on the circle,
+  $1/\sin^2(\delta/2)$ on $S^2$;
+- for $V = I$ everybody ends at the first token, which never moves.
 """
 
 import dataclasses

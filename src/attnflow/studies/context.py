@@ -1,9 +1,9 @@
-"""With longer contexts attention must sharpen like log n / (1-r), or tokens become one or ignore each other (arXiv:2510.05554).
+r"""With longer contexts attention must sharpen like $\log n / (1-r)$, or tokens become one or ignore each other (arXiv:2510.05554).
 
-n tokens with a common cosine r, one layer of softmax attention without residual at `beta = gamma log n`: the cosine of two outputs tends to
-1, 4r/(1+3r) or r for gamma below, at and above 1/(1-r). Shown here: the exact value at finite n by its formula, by attention on the tokens
-themselves in R^n for moderate n, and by the two rows of the attention matrix for n up to a million, in which an output in R^{n+1} is
-`sqrt(r) e_0 + sqrt(1-r) p` with p the row.
+Take $n$ tokens with a common cosine $r$, one layer of softmax attention without residual at $\beta = \gamma \log n$: the cosine of two
+outputs tends to 1, $4r/(1+3r)$ or $r$ for $\gamma$ below, at and above $1/(1-r)$. Shown here: the exact value at finite $n$ by its
+formula, by attention on the tokens themselves in $\mathbb{R}^n$ for moderate $n$, and by the two rows of the attention matrix for $n$ up
+to a million, in which an output in $\mathbb{R}^{n+1}$ is $\sqrt{r}\, e_0 + \sqrt{1-r}\, p$ with $p$ the row.
 """
 
 import dataclasses

@@ -60,8 +60,8 @@ def langevin_constant(mu: Measure) -> Float[Array, ""]:
 
 
 def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"]:
-    r"""$V = \frac14 \Delta\log\rho + \frac18 |\nabla\log\rho|^2 = \frac12 (\Delta\sqrt{\rho}) /
-    \sqrt{\rho}$ at $x$; the bridge score has the bias $\varepsilon \nabla V$."""
+    r"""$V = \frac14 \Delta\log\rho + \frac18 |\nabla\log\rho|^2 = \frac12 (\Delta\sqrt{\rho}) / \sqrt{\rho}$ at $x$; the bridge score
+    has the bias $\varepsilon \nabla V$."""
     law = _mixture(mu)
 
     def one(x: Float[Array, " d"]) -> Float[Array, ""]:

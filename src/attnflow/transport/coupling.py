@@ -86,8 +86,8 @@ class TokenBridge(Bridge):
 
     @property
     def cost(self) -> Float[Array, ""]:
-        r"""$\min_\pi \int \frac12 |x-y|^2 \,d\pi + \varepsilon\, \mathrm{KL}(\pi \mid \mu \otimes \nu)$, which is $\int \varphi \,d\mu +
-        \int \psi \,d\nu$."""
+        r"""$\min_\pi \int \frac12 |x-y|^2 \,d\pi + \varepsilon\, \mathrm{KL}(\pi \mid \mu \otimes \nu)$, which is
+        $\int \varphi \,d\mu + \int \psi \,d\nu$."""
         return 2 * integral(self.potential, self._keys)
 
     @property

@@ -55,8 +55,8 @@ def _zonal(mu: Any) -> TypeGuard[Grid]:
 
 
 def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
-    r"""$(|m - n|^2 + \operatorname{tr} S + \operatorname{tr} T - 2 \operatorname{tr} (S^{1/2} T
-    S^{1/2})^{1/2})^{1/2}$, the distance $W_2$ of $\mathcal{N}(m, S)$ and $\mathcal{N}(n, T)$.
+    r"""$(|m - n|^2 + \operatorname{tr} S + \operatorname{tr} T - 2 \operatorname{tr} (S^{1/2} T S^{1/2})^{1/2})^{1/2}$, the distance $W_2$
+    of $\mathcal{N}(m, S)$ and $\mathcal{N}(n, T)$.
 
     For measures that are not Gaussian it is that of the Gaussians with their moments, which is at most their own distance.
     """

@@ -9,8 +9,8 @@ from attnflow.transport.bridge import bridge, self_bridge
 
 
 def sinkhorn_divergence(mu: Measure, nu: Measure, eps: Any, **options: Any) -> Float[Array, ""]:
-    r"""$\mathrm{OT}(\mu, \nu) - \frac12 \mathrm{OT}(\mu, \mu) - \frac12 \mathrm{OT}(\nu,
-    \nu)$, OT the cost of a bridge: positive and zero only for $\mu = \nu$ (arXiv:1810.08278).
+    r"""$\mathrm{OT}(\mu, \nu) - \frac12 \mathrm{OT}(\mu, \mu) - \frac12 \mathrm{OT}(\nu, \nu)$, OT the cost of a bridge: positive and zero
+    only for $\mu = \nu$ (arXiv:1810.08278).
 
     For small $\varepsilon$ it is about $\frac12 W_2^2$, for large $\varepsilon$ $\frac12 |m - n|^2$, half the squared distance of the
     means. Options are those of `bridge`: it runs on every engine, so that two clouds of a million tokens in $\mathbb{R}^1$ to

@@ -35,8 +35,8 @@ def heat_flow(mu: Measure, t: Any) -> Any:
 
 
 def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Any) -> Any:
-    r"""The exact solution at time $t$ of $\partial_t \rho = \frac12 \Delta\rho - \frac12
-    \operatorname{div}(\rho\,\nabla\log\nu)$ for a Gaussian target $\nu = \mathcal{N}(n, T)$.
+    r"""The exact solution at time $t$ of $\partial_t \rho = \frac12 \Delta\rho - \frac12 \operatorname{div}(\rho\,\nabla\log\nu)$ for a
+    Gaussian target $\nu = \mathcal{N}(n, T)$.
 
     With $E = e^{-T^{-1} t / 2}$ every $\mathcal{N}(m, S)$ becomes $\mathcal{N}(n + E (m - n), E S E + T (I - E^2))$: the law of
     $dX = -\frac12 T^{-1} (X - n)\,dt + dB$.

@@ -41,8 +41,8 @@ def bridge_score(mu: Measure, eps: Any, **options: Any) -> Score:
 
 
 def kernel_score(mu: Measure, eps: Any, sums: Engine | None = None) -> Score:
-    r"""$\nabla\log(\rho \ast \mathcal{N}(0, \varepsilon I))(x) = (E[y|x] - x) / \varepsilon$, $E$ the softmax of $-|x-y|^2 /
-    (2\varepsilon)$: the score of the kernel density.
+    r"""$\nabla\log(\rho \ast \mathcal{N}(0, \varepsilon I))(x) = (E[y|x] - x) / \varepsilon$, $E$ the softmax of
+    $-|x-y|^2 / (2\varepsilon)$: the score of the kernel density.
 
     A token counts in its own density: at the tokens the estimate is nearer to zero than between them. Exact for a `Gaussian` (`Affine`)
     and a `GaussianMixture`. `sums`: how kernel sums are evaluated; `None` chooses.

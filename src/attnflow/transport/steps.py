@@ -103,8 +103,8 @@ class ReverseHeat(Flow):
 
 
 class FokkerPlanck(Flow):
-    r"""$\partial_t \rho = \frac12 \Delta\rho - \frac12
-    \operatorname{div}(\rho\,\nabla\log\nu)$, which tends to the target $\nu$: the law of $dX = \frac12 \nabla\log\nu\,dt + dB$.
+    r"""$\partial_t \rho = \frac12 \Delta\rho - \frac12 \operatorname{div}(\rho\,\nabla\log\nu)$, which tends to the target $\nu$: the law
+    of $dX = \frac12 \nabla\log\nu\,dt + dB$.
 
     The bridge step is split: the drift for $\varepsilon/2$ by Heun's method, the heat step for $\varepsilon$, the drift for
     $\varepsilon/2$. It is of second order, as is the distance of its limit to $\nu$. With an estimator `(mu, eps) -> score` it is

@@ -24,8 +24,8 @@ class Linear(Normalisation):
 
     @one_program
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
-        r"""$(S + m m^\top) (A x + p) + (\langle r, x\rangle + c)\, m - \frac12 E[\langle y, P y\rangle\,
-        y]$, $c$ the constant; a term in $R$ would be quadratic in $x$."""
+        r"""$(S + m m^\top) (A x + p) + (\langle r, x\rangle + c)\, m - \frac12 E[\langle y, P y\rangle\, y]$, $c$ the constant; a term
+        in $R$ would be quadratic in $x$."""
         if logit.R is not None:
             raise ValueError(
                 "Linear attention with a squared-distance logit is quadratic in x and does not keep a Gaussian Gaussian; use dot_product"
