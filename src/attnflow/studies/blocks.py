@@ -49,7 +49,7 @@ class Spec:
     """The blocks and the tokens."""
 
     n: int = 96
-    """how many tokens, uniform on S^2 at the start"""
+    """how many tokens, uniform on $S^2$ at the start"""
     heads: int = 4
     """how many heads"""
     beta: float = 4.0

@@ -70,9 +70,9 @@ class Spec:
     """Which Gaussians and temperatures, how many tokens."""
 
     deviations: tuple[float, ...] = (0.5, 1.0, 2.0)
-    """the s of N(0, s^2) on the line"""
+    r"""the $s$ of $\mathcal{N}(0, s^2)$ on the line"""
     eps: tuple[float, ...] = (0.32, 0.16, 0.08, 0.04, 0.02)
-    """the temperatures, falling, for s = 1 and the mixture; for N(0, s^2) they are s^2 times these"""
+    r"""the temperatures, falling, for $s = 1$ and the mixture; for $\mathcal{N}(0, s^2)$ they are $s^2$ times these"""
     nodes: int = 400
     """how many tokens on the line"""
     step: float = 0.05

@@ -55,7 +55,7 @@ class Spec:
     times: tuple[float, ...] = (0.0, 1.0, 20.0)
     """when the moving tokens on the circle are shown"""
     collapse: float = 400.0
-    """the end of time of the run to one point, at beta = 1 in R^3"""
+    r"""the end of time of the run to one point, at $\beta = 1$ in $\mathbb{R}^3$"""
     seed: int = 0
     """of the draws"""
 

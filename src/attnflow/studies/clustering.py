@@ -48,11 +48,11 @@ class Spec:
     """How many tokens, how long."""
 
     tokens: int = 40
-    """how many tokens in R^3, uniform in [-5, 5]^3"""
+    r"""how many tokens in $\mathbb{R}^3$, uniform in $[-5, 5]^3$"""
     t1: float = 18.0
-    """the end of time in R^3"""
+    r"""the end of time in $\mathbb{R}^3$"""
     on_sphere: int = 128
-    """how many tokens on S^2, uniform"""
+    """how many tokens on $S^2$, uniform"""
     beta: float = 9.0
     """the inverse temperature there"""
     t2: float = 30.0

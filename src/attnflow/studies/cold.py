@@ -80,21 +80,21 @@ class Spec:
     cells: int = 512
     """how many cells the circle has; the angle of symmetric laws has half as many"""
     frequency: int = 24
-    """how fine the grid of S^2 is"""
+    """how fine the grid of $S^2$ is"""
     t1: float = 1.0
-    """when finite and infinite beta are compared"""
+    r"""when finite and infinite $\beta$ are compared"""
     tokens: tuple[int, ...] = (64, 512, 4096)
     """how many tokens follow on the circle; none leaves them out"""
     concentrating: int = 1000
-    """how many tokens concentrate on S^2"""
+    """how many tokens concentrate on $S^2$"""
     cold: tuple[float, ...] = (20.0, 100.0, 500.0)
-    """at which beta they do, beside the limit"""
+    r"""at which $\beta$ they do, beside the limit"""
     t2: float = 6.0
     """until when they do"""
     spaces: tuple[str, ...] = _SPACES
-    """where there are grids: the circle, and some of S^2, R^4 and R^8"""
+    r"""where there are grids: the circle, and some of $S^2$, $\mathbb{R}^4$ and $\mathbb{R}^8$"""
     seed: int = 0
-    """of the tokens on S^2"""
+    """of the tokens on $S^2$"""
 
     def __post_init__(self):
         if len(self.betas) < _LAST or not all(0 < small < large < math.inf for small, large in zip(self.betas, self.betas[1:])):

@@ -35,7 +35,7 @@ class Spec:
     cosine: float = 0.5
     """the common cosine r of the tokens"""
     gammas: tuple[float, ...] = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
-    """gamma over its critical value 1/(1-r)"""
+    r"""$\gamma$ over its critical value $1/(1-r)$"""
     tokens: tuple[int, ...] = (10, 100, 1000, 10_000, 100_000, 1_000_000)
     """how many tokens"""
     explicit: int = 1000

@@ -81,7 +81,7 @@ class Spec:
     starts: int = 100
     """how many random starts for every V"""
     tokens: int = 20
-    """how many tokens, uniform in [-5, 5]^d"""
+    """how many tokens, uniform in $[-5, 5]^d$"""
     t1: float = 18.0
     """the final time"""
     t_raw: float = 1000.0

@@ -75,7 +75,7 @@ class Spec:
     t1: float = 0.5
     """the final time"""
     steps: tuple[int, ...] = (4, 8, 16, 32, 64)
-    """on the line: how many steps to the final time, for each eps = t1 / steps"""
+    r"""on the line: how many steps to the final time, for each $\varepsilon$ = `t1` / steps"""
     nodes: int = 400
     """on the line: how many quadrature tokens"""
     plane_steps: tuple[int, ...] = (3, 4, 6, 8, 12)

@@ -78,7 +78,7 @@ class Spec:
     rollout: int = 128
     """how many tokens with the same keys"""
     depths: tuple[float, ...] = (0.5, 1.0, 3.0)
-    """the depths T of the rollout, rising; the last above 2 (1 - e^{-slope}), the others below"""
+    """the depths $T$ of the rollout, rising; the last above $2 (1 - e^{-a})$ for the slope $a$, the others below"""
 
     def __post_init__(self):
         if not (self.beta > 0 and self.slope > 0):

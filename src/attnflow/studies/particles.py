@@ -52,7 +52,7 @@ class Spec:
     n: int = 96
     """how many tokens in the plane, in three groups at the start"""
     eps: float = 1.0
-    """the temperature of the logits <x, y> / eps"""
+    r"""the temperature of the logits $\langle x, y\rangle / \varepsilon$"""
     steps: int = 5
     """how many updates are shown"""
     long: int = 60

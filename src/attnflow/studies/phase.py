@@ -62,13 +62,13 @@ class Spec:
     dims: tuple[int, ...] = (2, 8, 32, 128)
     """the dimensions, increasing"""
     delta: float = 1e-3
-    """two tokens with a cosine of at least 1 - delta are together"""
+    r"""two tokens with a cosine of at least $1 - \delta$ are together"""
     t1: float = 30.0
     """the final time of SA"""
     beta: float = 9.0
     """the largest inverse temperature of SA"""
     usa_t1: float = 4.0
-    """the final time of USA, whose rates grow like e^beta"""
+    r"""the final time of USA, whose rates grow like $e^\beta$"""
     usa_beta: float = 5.0
     """the largest inverse temperature of USA"""
     betas: int = 46

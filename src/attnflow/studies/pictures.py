@@ -55,11 +55,11 @@ class Spec:
     cells: tuple[int, ...] = (50, 100, 200, 400)
     """how many cells the line and the circle have, each number twice the one before"""
     frequencies: tuple[int, ...] = (6, 12, 24, 48)
-    """how finely S^2 is divided, each number twice the one before"""
+    """how finely $S^2$ is divided, each number twice the one before"""
     tokens: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     """how many tokens are drawn"""
     costly_tokens: int = 100_000
-    """the most tokens of the Sinkhorn law and on S^2"""
+    """the most tokens of the Sinkhorn law and on $S^2$"""
     repeats: int = 4
     """how often each number of tokens up to 100,000 is drawn"""
     cases: tuple[str, ...] = _CASES
