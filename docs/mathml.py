@@ -87,15 +87,13 @@ def _mark_signs(row: ET.Element) -> None:
 
 
 def _space_names(row: ET.Element) -> None:
-    """Thin spaces around $\\log$, $\\max$, $\\operatorname{div}$: before what they act on unless that is in brackets, and after a factor."""
+    r"""Thin spaces around $\log$, $\max$, $\operatorname{div}$: before what they act on unless it is in brackets, and after a factor."""
     spaced: list[ET.Element] = []
     for element in row:
-        last = spaced[-1] if spaced else None
-        if last is not None and _is_name(last) and element.tag not in {"mo", "mspace"}:
-            spaced.append(ET.Element("mspace", width="0.167em"))
-        elif last is not None and _is_name(element) and (last.tag not in {"mo", "mspace"} or last.text in CLOSING):
-            spaced.append(ET.Element("mspace", width="0.167em"))
-        spaced.append(element)
+        last = spaced[-1] if spaced else ET.Element("mspace")
+        acts = _is_name(last) and element.tag not in {"mo", "mspace"}
+        follows = _is_name(element) and (last.tag not in {"mo", "mspace"} or last.text in CLOSING)
+        spaced += [ET.Element("mspace", width="0.167em"), element] if acts or follows else [element]
     row[:] = spaced
 
 
