@@ -68,7 +68,8 @@ def typeset(page, node, display):
     except ValueError as error:
         logging.getLogger(__name__).warning(str(error), location=node)
         written = f"<code>{page.encode(node.astext())}</code>"
-    page.body.append(f'<div class="math">{written}</div>\n' if display else f'<span class="math">{written}</span>')
+    # The word joiner keeps a comma or a full stop in the line of its formula.
+    page.body.append(f'<div class="math">{written}</div>\n' if display else f'<span class="math">{written}</span>&#8288;')
     raise nodes.SkipNode
 
 
