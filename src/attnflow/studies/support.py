@@ -1,4 +1,4 @@
-r"""Attention moves nearby laws to nearby laws and does not let a support outgrow $e^{t|V|}$ (arXiv:2501.18322).
+r"""Attention moves nearby laws to nearby laws and does not let a support outgrow $e^{t \lvert V \rvert}$ (arXiv:2501.18322).
 
 For initial laws in a ball of radius $R$ and softmax, L2 or Sinkhorn attention, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$, and
 the radius of the support stays below $e^{t |V|} R(0)$. Measured here on densities on the line:
