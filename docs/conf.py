@@ -11,9 +11,9 @@ HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import api  # noqa: E402
-import mathml  # noqa: E402
 
 import attnflow as af  # noqa: E402
+from attnflow.report import mathematics  # noqa: E402
 
 project = "attnflow"
 author = "The attnflow developers"
@@ -62,15 +62,27 @@ def link_names(app, doctree, page):
 
 
 def typeset(page, node, display):
-    """A formula as MathML, in a line or on its own; one that cannot be typeset is a warning, at which the build fails."""
+    """A formula as MathML, in a line or on its own; one that cannot be read is a warning, at which the build fails."""
+    formula = node.astext()
     try:
-        written = mathml.typeset(node.astext(), display)
+        mathematics.mathml(formula)
     except ValueError as error:
         logging.getLogger(__name__).warning(str(error), location=node)
-        written = f"<code>{page.encode(node.astext())}</code>"
-    # The word joiner keeps a comma or a full stop in the line of its formula.
-    page.body.append(f'<div class="math">{written}</div>\n' if display else f'<span class="math">{written}</span>&#8288;')
+    else:
+        inline = mathematics.to_html(f"${formula}${node.get('after', '')}")
+        page.body.append(
+            f'<div class="math">{mathematics.displayed(formula)}</div>\n' if display else f'<span class="math">{inline}</span>'
+        )
     raise nodes.SkipNode
+
+
+def keep_signs(app, doctree, page):
+    """A comma or a full stop goes with the formula before it, so that no line begins with one."""
+    for formula in doctree.findall(nodes.math):
+        rest = formula.next_node(nodes.Text, descend=False, siblings=True)
+        if rest is not None and formula.parent.index(rest) == formula.parent.index(formula) + 1:
+            formula["after"] = re.match(r"[.,;:)]*", rest).group()
+            formula.parent.replace(rest, nodes.Text(rest.removeprefix(formula["after"])))
 
 
 def check_pages(app, error):
@@ -86,4 +98,5 @@ def setup(app):
     )
     app.connect("builder-inited", lambda app: api.write(HERE / "api"))
     app.connect("doctree-resolved", link_names)
+    app.connect("doctree-resolved", keep_signs)
     app.connect("build-finished", check_pages)
