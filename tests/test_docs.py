@@ -172,7 +172,7 @@ CODE = re.compile(r"^(`{3,}).*?^\1 *$|^:{3,}.*?$|(?<=^\n)(?: {4}.+\n?)+|`[^`]+`"
 FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$", flags=re.DOTALL)
 TYPED = re.compile(
     r"integral e\^|double-integral|\bd_t\b|\bgrad (?:log|V)|\bLaplace (?:rho|mu|log)|\bsqrt\(|\b[RS]\^|\w\^[\d{(-]|<[A-Z]?[xy], "
-    r"|\bsum_|\bx <- |\b(?:eps|sigma|rho|beta(?! function))\b"
+    r"|\bsum_|\bx <- "
 )
 
 
