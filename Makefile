@@ -2,7 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n 2
+# Compiled programs, which the workers and the next run share.
+KEPT := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.pytest_cache/compiled JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
+  JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 
 .PHONY: demo test check lint format bench studies docs bite clean
 # One environment, which two targets must not set up at once.
@@ -11,12 +14,14 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 demo: .venv/core
 	$(BIN)/attnflow demo --out demo --overwrite
 
+# XLA optimizes little: what is compiled here runs once or twice.
 test: .venv/dev
-	$(PYTEST) --durations 30 -m "not slow and not study and not long"
+	$(KEPT) JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) --dist worksteal --durations 20 -m "not slow and not study and not long"
 
-# Everything but the studies at full size: the longer tests and the small studies come last.
-check: lint test docs
-	$(PYTEST) -m "(study or long) and not slow"
+# Everything but the studies at full size, optimized as users have it: the tests of `make test`, the longer ones, the small studies, the site.
+check: lint docs
+	$(KEPT) $(PYTEST) --dist worksteal --durations 20 -m "not slow and not study"
+	$(KEPT) $(PYTEST) --dist loadgroup --durations 20 -m "study and not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

@@ -1,13 +1,17 @@
-"""The README and the docs show only what runs; the site is built without a warning and asks for nothing outside."""
+"""The README and the docs show only what runs; formulas are typeset; the site is built without a warning and asks for nothing outside."""
 
 import importlib.util
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import jax
 import pytest
+from fontTools.ttLib import TTFont
+
+from attnflow.report.mathematics import mathml
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
@@ -119,10 +123,74 @@ def test_the_site_is_built_without_a_warning_and_asks_for_nothing_outside(tmp_pa
     assert built.returncode == 0, built.stderr
     pages = list(tmp_path.rglob("*.html"))
     assert {page.stem for page in ROOT.glob("docs/*.md")} <= {page.stem for page in pages}
+    typeset = {page.stem for page in pages if "<math" in page.read_text()}
+    assert {"mathematics", "conventions", "transport", "ledger", "theory", "catalogue"} <= typeset
+    assert '<div class="math"><math display="block">' in (tmp_path / "mathematics.html").read_text()
+    assert (tmp_path / "_static" / "math.woff").is_file()
     for page in pages:
         text = page.read_text()
+        assert not re.search(r"<script[^>]*mathjax", text.lower()), page.name
+        assert "$" not in re.sub(r"(?s)<pre.*?</pre>|<code.*?</code>|<script.*?</script>", "", text), (
+            f"{page.name} has a formula as it was typed"
+        )
         assert not re.findall(r"""<(?:script|img|link|iframe|video|source)\b[^>]*\b(?:src|href)=["'](?:https?:)?//""", text), page.name
         assert "@import" not in text
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sphinx") is None, reason="make docs installs sphinx")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.html", '<script async src="https://cdn.example/tex.js"></script>'),
+        ("a.html", "<img alt='' src='//example.org/a.png'>"),
+        ("a.css", '@font-face { font-family: a; src: url("https://example.org/a.woff2") }'),
+        ("a.css", "@import '//example.org/a.css';"),
+        ("a.js", 'import("https://cdn.example/a.js")'),
+    ],
+)
+def test_a_page_a_style_or_a_script_that_asks_outside_is_refused(name, text, tmp_path):
+    conf = loaded("conf")
+    built = types.SimpleNamespace(outdir=tmp_path)
+    (tmp_path / name).write_text("body { background: url(here.png) } <a href='https://example.org'>a link asks for nothing by itself</a>")
+    conf.check_pages(built, None)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(RuntimeError, match=f"{name} asks for something outside"):
+        conf.check_pages(built, None)
+
+
+def loaded(name):
+    """A module of docs."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CODE = re.compile(r"^(`{3,}).*?^\1 *$|^:{3,}.*?$|(?<=^\n)(?: {4}.+\n?)+|`[^`]+`", flags=re.DOTALL | re.MULTILINE)
+FORMULA = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$", flags=re.DOTALL)
+TYPED = re.compile(
+    r"integral e\^|double-integral|\bd_t\b|\bgrad (?:log|V)|\bLaplace (?:rho|mu|log)|\bsqrt\(|\b[RS]\^|\w\^[\d{(-]|<[A-Z]?[xy], "
+    r"|\bsum_|\bx <- "
+)
+
+
+def test_formulas_of_the_site_can_be_read_and_drawn_and_none_is_left_in_ascii(tmp_path):
+    """On the pages, and in the docstrings of which the reference is made; code stays code. The font of the site has all their signs."""
+    loaded("api").write(tmp_path / "api")
+    formulas = set()
+    for page in [*ROOT.glob("docs/*.md"), *(tmp_path / "api").glob("*.md")]:
+        prose = CODE.sub("", page.read_text())
+        # In the cells of a table a bar is written with a backslash.
+        formulas |= {"".join(found).replace(r"\|", "|") for found in FORMULA.findall(prose)}
+        left = FORMULA.sub(" ", prose)
+        assert "$" not in left, f"{page.name} has a dollar without its pair"
+        assert not TYPED.findall(left), f"{page.name} has a formula that is not between dollars"
+    assert len(formulas) > 700
+    signs = set("".join(text for formula in formulas for text in mathml(formula).itertext()))
+    drawn = {chr(code) for code in TTFont(ROOT / "docs" / "_static" / "math.woff").getBestCmap()}
+    assert {sign for sign in signs if not sign.isspace()} <= drawn
 
 
 def test_the_keys_of_simulation_files_are_explained():

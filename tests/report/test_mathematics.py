@@ -8,7 +8,7 @@ import pytest
 
 from attnflow import ledger
 from attnflow.report.letters import to_text
-from attnflow.report.mathematics import mathml, pieces, to_html
+from attnflow.report.mathematics import displayed, mathml, pieces, to_html
 from attnflow.studies import studies
 
 
@@ -58,6 +58,26 @@ def test_operators_say_how_they_stand():
     assert [part.tag for part in mathml(r"\Delta x / \operatorname{div}")[0]] == ["mi", "mi", "mo", "mi"]
     assert mathml(r"\Delta")[0][0].get("mathvariant") == "normal"
     assert mathml("x")[0][0].get("mathvariant") is None
+
+
+def test_plain_bars_open_and_close_within_their_brackets():
+    def forms(formula):
+        return [part.get("form") for part in mathml(formula).iter("mo") if part.text == "|"]
+
+    assert forms("|x - y|^2 + |z|") == ["prefix", "postfix", "prefix", "postfix"]
+    assert forms("E[y|x] - |m|") == [None, "prefix", "postfix"]
+    assert forms(r"H(l|\pi) + H(\pi|l)") == [None, None]
+    # No line ends between the bars.
+    broken = re.findall("<math>.*?</math>", to_html(r"$W = |x - y + z - x' - y' - z'|^2 + |m - n|^2 + c$"))
+    assert [shape(ElementTree.fromstring(one)) for one in broken] == ["[W=]", "[|x−y+z−x′−y′−z′msup(|2)]", "[+|m−nmsup(|2)]", "[+c]"]
+
+
+def test_a_formula_on_a_line_of_its_own_has_its_limits_above_and_below():
+    written = ElementTree.fromstring(displayed(r"\sum_{k<d} x_k = 0"))
+    assert written.attrib == {"display": "block"}
+    assert shape(written) == "[munder(∑[k<d])msub(xk)=0]"
+    with pytest.raises(ValueError, match="two parts"):
+        displayed(r"\frac1")
 
 
 def test_a_short_formula_is_one_element_and_a_long_one_breaks_at_its_signs():

@@ -8,10 +8,10 @@ from attnflow.measures import Gaussian, Particles
 
 
 def closure_residual(law: Law, mu: Particles, t: float = 0.0) -> Float[Array, ""]:
-    """The relative L2(mu) distance between the velocity of the cloud and that of the Gaussian with its mean and covariance.
+    r"""The relative $L^2(\mu)$ distance between the velocity of the cloud and that of the Gaussian with its mean and covariance.
 
-    `(integral |Gamma_mu - Gamma_N|^2 dmu / integral |Gamma_mu|^2 dmu)^(1/2)`: 0 when the Gaussian picture moves every token rightly. For n
-    tokens of a Gaussian it falls like n^(-1/2).
+    With $\Gamma_N$ the velocity of the Gaussian it is $(\int |\Gamma_\mu - \Gamma_N|^2 \,d\mu / \int |\Gamma_\mu|^2 \,d\mu)^{1/2}$: 0 when
+    the Gaussian picture moves every token rightly. For $n$ tokens of a Gaussian it falls like $n^{-1/2}$.
     """
     closed = law.at(Gaussian.matching(mu), t)(mu.points)
     full = law.at(mu, t)(mu.points)

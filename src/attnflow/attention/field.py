@@ -13,14 +13,15 @@ from attnflow.sums import Engine
 
 
 class Field(eqx.Module):
-    """`Gamma_mu(x)` at time t. Subclass it to write one's own; fields add, and a map can follow a field.
+    r"""$\Gamma_\mu(x)$ at time $t$. Subclass it to write one's own; fields add, and a map can follow a field.
 
-    `field + other` moves with the sum of velocities; `field.then(map)` with `map(Gamma_mu(x))`, such as the perceptron after attention.
+    `field + other` moves with the sum of velocities; `field.then(map)` with $f(\Gamma_\mu(x))$, $f$ the `map`, such as the perceptron
+    after attention.
     """
 
     @abc.abstractmethod
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> Callable:
-        """The velocity of the measure `mu` at time t: a callable on rows of points, an `Affine` map when mu is Gaussian.
+        """The velocity of the measure `mu` at time $t$: a callable on rows of points, an `Affine` map when `mu` is Gaussian.
 
         `sums` says how kernel sums are evaluated; `None` chooses by size.
         """
@@ -31,7 +32,7 @@ class Field(eqx.Module):
         return None
 
     def then(self, map: Callable) -> "Then":
-        """The field `map(Gamma_mu(x))`."""
+        r"""The field $f(\Gamma_\mu(x))$, $f$ the `map`."""
         return Then(self, map)
 
     def __add__(self, other: "Field") -> "Sum":

@@ -13,7 +13,7 @@ from attnflow.sums import Engine
 
 
 class MultiHead(Law):
-    """`Gamma = (1/K) sum_k Gamma^[k]`: the mean of the heads, each a law of its own, or a law with its own perceptron after it."""
+    r"""$\Gamma = \frac1H \sum_h \Gamma^{(h)}$: the mean of the heads, each a law of its own, or a law with its own perceptron after it."""
 
     heads: tuple[Any, ...]
 

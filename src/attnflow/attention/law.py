@@ -25,19 +25,19 @@ class Law(Field):
 
     @abc.abstractmethod
     def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "... m n"]:
-        """The attention matrix: row i says how the query `x_i` weighs the tokens of `mu`.
+        """The attention matrix: row $i$ says how the query $x_i$ weighs the tokens of `mu`.
 
         Under a mask `order` is that of the queries; without it the queries are the tokens of `mu`, row by row.
         """
 
 
 class Attention(Law):
-    """`Gamma_mu(x) = V integral k(x, y) y dmu(y)`, where the normalisation makes the kernel k from the logit.
+    r"""$\Gamma_\mu(x) = V \int k(x, y)\, y \,d\mu(y)$, where the normalisation makes the kernel $k$ from the logit.
 
     **Arguments:**
 
     - `logit`: from `dot_product` or `squared_distance`.
-    - `value`: V, `[d, d]`.
+    - `value`: $V$, `[d, d]`.
     - `normalize`: `Softmax()`, `Unnormalized()`, `Sinkhorn()`, `Hardmax()`, `Sigmoid()` or `Linear()`.
     - `mask`: `Causal()`, `Window(width)`, `ALiBi(slope)` or `Explicit(matrix)`; integrals are then over the keys that are seen. The
       velocity of a masked law takes the order of its queries, `velocity(x, order)`.
@@ -137,7 +137,7 @@ class AttentionVelocity(eqx.Module):
 
 
 def simple_attention(beta: Any, dim: int, normalize: Normalisation | None = None, mask: Mask | None = None) -> Attention:
-    """`V = I`, `A = beta I`: SA of arXiv:2312.10794 with softmax, USA with `Unnormalized()`."""
+    r"""$V = I$, $A = \beta I$: SA of arXiv:2312.10794 with softmax, USA with `Unnormalized()`."""
     number = floats("beta", beta, "")
     eye = array(np.eye(dim, dtype=number.dtype))
     A = on_host(lambda beta, eye: beta * eye, number, eye)

@@ -15,16 +15,17 @@ from attnflow.sums import Engine, Logit
 
 
 class ZeroTemperature(Field):
-    """`x' = P_x V A x / |A x|`: what `Attention(logit, V)` on the sphere tends to as its temperature falls (arXiv:2605.10931).
+    r"""$x' = P_x V A x / |A x|$: what `Attention(logit, V)` on the sphere tends to as its temperature falls (arXiv:2605.10931).
 
-    The kernel `e^{<y, A x> / T}` picks the key `A x / |A x|`, of largest logit on the whole sphere, wherever the mass is: the field does
-    not depend on the measure, and the equation is linear in it. With the logit `beta <B y, x>` of the source, `A = beta B^T`, so that this
-    is `x' = P_x V B^T x / |B^T x|`. Where `A x = 0`, a set without mass, there is no such key, and the velocity is set to 0.
+    The kernel $e^{\langle y, A x\rangle / T}$ picks the key $A x / |A x|$, of largest logit on the whole sphere, wherever the mass is: the
+    field does not depend on the measure, and the equation is linear in it. With the logit $\beta\langle B y, x\rangle$ of the source,
+    $A = \beta B^\top$, so that this is $x' = P_x V B^\top x / |B^\top x|$. Where $A x = 0$, a set without mass, there is no such key, and
+    the velocity is set to 0.
 
     **Arguments:**
 
     - `logit`: from `dot_product`, without biases; its temperature does not matter.
-    - `value`: V, `[d, d]`.
+    - `value`: $V$, `[d, d]`.
     """
 
     logit: Logit

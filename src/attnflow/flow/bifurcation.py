@@ -26,12 +26,12 @@ class InDiffusion(eqx.Module):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bifurcation:
-    """The noise at which mode k of the uniform law stops to decay, and how the states that begin there go on.
+    r"""The noise at which mode $k$ of the uniform law stops to decay, and how the states that begin there go on.
 
-    - `noise`: the critical sigma; `mode`: k; `measure`: the uniform law, as it is stationary on its grid.
-    - `direction`: the change of the density over the uniform one, `Y_k` up to errors of the grid, 1 at angle 0.
-    - `curvature`: `sigma^2 = noise^2 (1 + curvature a^2 + ...)` for the state `1 + a Y_k + ...`. If it is negative the transition is
-      continuous; if it is positive the states begin unstable, and there is a jump.
+    - `noise`: the critical $\sigma_c$; `mode`: $k$; `measure`: the uniform law, as it is stationary on its grid.
+    - `direction`: the change of the density over the uniform one, $Y_k$ up to errors of the grid, 1 at angle 0.
+    - `curvature`: $c$ in $\sigma^2 = \sigma_c^2 (1 + c\, a^2 + \dots)$ for the state $1 + a Y_k + \dots$. If it is negative the transition
+      is continuous; if it is positive the states begin unstable, and there is a jump.
     """
 
     measure: Grid
@@ -42,14 +42,15 @@ class Bifurcation:
 
 
 def bifurcation(field: Any, uniform: Any, mode: int = 1) -> Bifurcation:
-    """The bifurcation of mode k from the uniform law, on the `Grid` of `uniform`: over the circle, or over a `Zonal` axis for odd k.
+    r"""The bifurcation of mode $k$ from the uniform law, on the `Grid` of `uniform`: over the circle, or over a `Zonal` axis for odd $k$.
 
-    The expansion is that of Lyapunov and Schmidt. With J the Jacobian of the rate of change F at the bifurcation, `J n = 0` and `l J = 0`,
-    states are `u = u_0 + a n + a^2 w` and their noise is `sigma^2/2 = D + a^2 D_2`, with
+    The expansion is that of Lyapunov and Schmidt. With $J$ the Jacobian of the rate of change $F$ at the bifurcation, $J n = 0$ and
+    $l J = 0$, states are $u = u_0 + a n + a^2 w$ and their noise is $\sigma^2/2 = D + a^2 D_2$, with
 
-        J w = - 1/2 F''[n, n],    <l, J' n> D_2 = - <l, F''[n, w] + 1/6 F'''[n, n, n]>,
+    $$J w = -\tfrac12 F''[n, n], \qquad \langle l, J' n\rangle\, D_2 = -\langle l, F''[n, w] + \tfrac16 F'''[n, n, n]\rangle,$$
 
-    where J' is the change of J with D. Derivatives of F are automatic; what is left is the error of the grid, of second order in the cell.
+    where $J'$ is the change of $J$ with $D$. Derivatives of $F$ are automatic; what is left is the error of the grid, of second order in
+    the cell.
     """
     axis = uniform.axes[0] if isinstance(uniform, Grid) else None
     if not isinstance(axis, Circle | Zonal):

@@ -23,8 +23,8 @@ _ITERATIONS, _TURN = 8, 0.9
 class Branch:
     """Stationary laws in a row: `branch[i]` is a `Stationary`.
 
-    `parameter`, `order` (the `|mean|`), `growth` and `error` have one entry a state. `status` says why the branch ends: `left` the range of
-    the parameter, had its number of `points`, or `stalled`, because no next state was found.
+    `parameter`, `order` (the length of the mean), `growth` and `error` have one entry a state. `status` says why the branch ends: `left`
+    the range of the parameter, had its number of `points`, or `stalled`, because no next state was found.
     """
 
     states: tuple[Stationary, ...]
@@ -71,12 +71,12 @@ def branch(
     step: float = 0.05,
     tolerance: float | None = None,
 ) -> Branch:
-    """The stationary laws that begin at a bifurcation, or that continue a stationary law.
+    r"""The stationary laws that begin at a bifurcation, or that continue a stationary law.
 
     **Arguments:**
 
-    - `field`: a law or a field, and the parameter is the noise sigma. If `at` is given: a function `p -> (field, sigma)` of any parameter
-      p that JAX can differentiate in p, such as the inverse temperature.
+    - `field`: a law or a field, and the parameter is the noise $\sigma$. If `at` is given: a function `p -> (field, sigma)` of any
+      parameter `p` that JAX can differentiate in `p`, such as the inverse temperature.
     - `start`: from `bifurcation` or `stationary`; `at` is the parameter there.
     - `between`: the range of the parameter; the branch ends where it leaves it.
     - `direction`: from a bifurcation, along its mode or against it; from a stationary law, with the parameter rising (1) or falling (-1).

@@ -12,7 +12,7 @@ from attnflow.measures import FlowingMeasure, Particles
 
 
 class Steady(eqx.Module):
-    """Stop when nothing moves faster than `speed`: the largest entry of d(state)/dt."""
+    """Stop when nothing moves faster than `speed`: the largest entry of the rate of change of the state."""
 
     kind = "steady"
     speed: Float[Array, ""]

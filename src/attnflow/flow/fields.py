@@ -16,13 +16,13 @@ from attnflow.sums import Engine
 
 
 class Perceptron(Field):
-    """`y -> U g(W y + b) + c`, a two-layer perceptron on rows of points.
+    r"""$y \mapsto U g(W y + b) + c$, a two-layer perceptron on rows of points.
 
     As a map it follows a law, `law.then(perceptron)`: the MLP after attention. As a field it moves tokens by itself,
-    `x' = U g(W x + b) + c`, alone, added to a law, or as the second half of a layer.
+    $x' = U g(W x + b) + c$, alone, added to a law, or as the second half of a layer.
 
-    **Arguments:** `hidden` W `[h, d]`, `out` U `[d, h]`, their biases `[h]` and `[d]` (zero if not given), and the activation g, a named
-    function such as `jax.nn.gelu`.
+    **Arguments:** `hidden` $W$ `[h, d]`, `out` $U$ `[d, h]`, their biases `[h]` and `[d]` (zero if not given), and the activation $g$, a
+    named function such as `jax.nn.gelu`.
     """
 
     hidden: Float[Array, "h d"]
@@ -55,9 +55,9 @@ class Perceptron(Field):
 
 
 class ResNet(Field):
-    """`x' = g(W x + b)`: the residual network in continuous depth, whose flow map is x(0) -> x(T).
+    r"""$x' = g(W x + b)$: the residual network in continuous depth, whose flow map is $x(0) \mapsto x(T)$.
 
-    **Arguments:** `weight` W `[d, d]`, `bias` b `[d]` (zero if not given), and the activation g, a named function. For weights that
+    **Arguments:** `weight` $W$ `[d, d]`, `bias` $b$ `[d]` (zero if not given), and the activation $g$, a named function. For weights that
     depend on depth, schedule it: `af.Scheduled(lambda t: af.ResNet(W(t), b(t)))`.
     """
 

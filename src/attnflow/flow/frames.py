@@ -22,27 +22,27 @@ from attnflow.sums import Engine
 
 
 def normalised(law: Any) -> "Normalised":
-    """The field `Gamma_mu(z) - V z` of an `Attention` law, or of `MultiHead`, where V is the mean of the heads'. For tokens in R^d and
-    Gaussians.
+    r"""The field $\Gamma_\mu(z) - V z$ of an `Attention` law, or of `MultiHead`, where $V$ is the mean of the heads'. For tokens in
+    $\mathbb{R}^d$ and Gaussians.
 
-    `layers([normalised(law)], mu, depth)` is the discrete normalised update `z_i <- z_i + [sum_j K_ij V z_j - V z_i]` (arXiv:2406.10823),
-    with the matrix K of z itself. It is not the dynamics of `rescaled(law)`, where K is that of e^{tV} z.
+    `layers([normalised(law)], mu, depth)` is the discrete normalised update $z_i \leftarrow z_i + \sum_j K_{ij} V z_j - V z_i$
+    (arXiv:2406.10823), with the matrix $K$ of $z$ itself. It is not the dynamics of `rescaled(law)`, where $K$ is that of $e^{tV} z$.
     """
     return Normalised(law, jnp.mean(jnp.stack([head.value for head in _heads(law)]), axis=0))
 
 
 def rescaled(law: Any) -> "Rescaled":
-    """The frame `z = e^{-tV} x` of the raw flow `x' = Gamma_mu(x)`, as a field again (arXiv:2305.05465):
-    `z' = e^{-tV} Gamma_{(e^{tV})_# mu}(e^{tV} z) - V z`, for an `Attention` law, or for `MultiHead`, where V is the mean of the heads'. For
-    tokens in R^d and Gaussians.
+    r"""The frame $z = e^{-tV} x$ of the raw flow $x' = \Gamma_\mu(x)$, as a field again (arXiv:2305.05465):
+    $z' = e^{-tV} \Gamma_{\mu_t}(e^{tV} z) - V z$, $\mu_t$ the measure of the $e^{tV} z$, for an `Attention` law, or for `MultiHead`, where
+    $V$ is the mean of the heads'. For tokens in $\mathbb{R}^d$ and Gaussians.
 
-    Solved from t = 0 it gives `e^{-tV} x(t)`. It is not the dynamics of `normalised(law)`, where attention looks at z itself.
+    Solved from $t = 0$ it gives $e^{-tV} x(t)$. It is not the dynamics of `normalised(law)`, where attention looks at $z$ itself.
 
-    V commutes with e^{tV}, so this is attention on z with the logit `l(e^{tV} z, e^{tV} y)` and the value V (for heads
-    `e^{-tV} V_h e^{tV}`): no token is blown up and shrunk again. It is evaluated in the eigenvectors of V, found once, here: growing and
-    shrinking directions mixed would cost digits like `e^{t |V|}`. When V is close to defective (condition number of its eigenvectors above
-    1e6, in single precision 1e3), or has no value yet inside `jit` and `grad`, e^{tV} is a matrix exponential at every step instead. To
-    differentiate in V, make the field inside the function that is differentiated.
+    $V$ commutes with $e^{tV}$, so this is attention on $z$ with the logit $\ell(e^{tV} z, e^{tV} y)$ and the value $V$ (for heads
+    $e^{-tV} V_h e^{tV}$): no token is blown up and shrunk again. It is evaluated in the eigenvectors of $V$, found once, here: growing and
+    shrinking directions mixed would cost digits like $e^{t |V|}$. When $V$ is close to defective (condition number of its eigenvectors
+    above $10^6$, in single precision $10^3$), or has no value yet inside `jit` and `grad`, $e^{tV}$ is a matrix exponential at every step
+    instead. To differentiate in $V$, make the field inside the function that is differentiated.
     """
     value = normalised(law).value
     basis, inverse, flow = exponential(value)

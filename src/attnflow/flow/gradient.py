@@ -22,11 +22,11 @@ _EXTRAPOLATION = {0: (), 1: (1,), 2: (2, -1), 3: (3, -3, 1), 4: (4, -6, 4, -1)}
 
 
 def gradient_flow(mu: Any, eps: Any, steps: Any, flow: Any = None, save_every: Any = 1, progress: bool = False, **options: Any) -> Path:
-    """The path of `mu` in `steps` steps of a flow, each for a time eps.
+    r"""The path of `mu` in `steps` steps of a flow, each for a time $\varepsilon$.
 
     **Arguments:**
 
-    - `mu`: `Particles` in R^d, or a `Gaussian`, whose steps are in closed form.
+    - `mu`: `Particles` in $\mathbb{R}^d$, or a `Gaussian`, whose steps are in closed form.
     - `eps`: the length of a step and the temperature of its bridge.
     - `flow`: `af.Heat()`, the default, `af.FokkerPlanck(target)`, `af.KullbackLeibler(target)` or `af.ReverseHeat()`.
     - `save_every`: how many steps there are from one frame to the next; the last state is always a frame.

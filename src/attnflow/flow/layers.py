@@ -30,21 +30,22 @@ def layers(
     sums: Engine | None = None,
     progress: bool = False,
 ) -> Path:
-    """The measure after each of `depth` layers. In layer k = 0, ..., depth - 1, at time `t = k step`, every field f acts in turn:
+    r"""The measure after each of `depth` layers. In layer $k$ = 0, ..., `depth` - 1, at time $t = k h$ with the `step` $h$, every field
+    $f$ acts in turn:
 
-    - post: `x <- N(x + step f_mu(x))`, without residual `x <- N(f_mu(x))`;
-    - pre: `x <- x + step f_nu(N(x))`, without residual `x <- f_nu(N(x))`, where nu is mu pushed by the norm N.
+    - post: $x \leftarrow N(x + h f_\mu(x))$, without residual $x \leftarrow N(f_\mu(x))$;
+    - pre: $x \leftarrow x + h f_\nu(N(x))$, without residual $x \leftarrow f_\nu(N(x))$, where $\nu$ is $\mu$ pushed by the norm $N$.
 
-    With `step = T / depth` and no norm this is the Euler scheme of `solve` to time T, of first order; several fields are a splitting of
+    With `step = T / depth` and no norm this is the Euler scheme of `solve` to time $T$, of first order; several fields are a splitting of
     their sum. On the sphere every half layer ends on the sphere.
 
     **Arguments:**
 
     - `fields`: a field, or a list: `[attention, mlp]` are half layers that alternate, `[attention + mlp]` is one layer. For a matrix a
       layer use `af.piecewise(step * np.arange(depth), laws)` or `af.resampled(draw, key, step, depth)`.
-    - `mu`: `Particles` on any space, or a `Gaussian` (affine velocities, no norm): `S <- (I + step M) S (I + step M)^T`.
-    - `residual`: `False` gives `x <- f_mu(x)`; step must be 1 then.
-    - `norm`: N, a map of rows of points such as `af.LayerNorm()`, or a list of one for each field; `None` is none. For a norm a layer use
+    - `mu`: `Particles` on any space, or a `Gaussian` (affine velocities, no norm): $S \leftarrow (I + h M) S (I + h M)^\top$.
+    - `residual`: `False` gives $x \leftarrow f_\mu(x)$; `step` must be 1 then.
+    - `norm`: $N$, a map of rows of points such as `af.LayerNorm()`, or a list of one for each field; `None` is none. For a norm a layer use
       `af.piecewise` here too.
     - `place`: where the norm acts, "post" or "pre".
     - `sums`: how kernel sums are evaluated; `None` chooses by size.

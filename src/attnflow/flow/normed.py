@@ -17,19 +17,19 @@ Scheme = Literal["post", "pre", "peri", "mix", "ngpt", "sqrt"]
 
 
 def normed(law: Any, scheme: str, switch: Any = 1.0, alpha: Any = 1.0) -> "Normed":
-    """The flow of tokens `x = r theta` in R^d, `theta` on the sphere, under a law that looks at directions: with `a = Gamma(theta)`,
+    r"""The flow of tokens $x = r\theta$ in $\mathbb{R}^d$, $\theta$ on the sphere, under a law that looks at directions: with
+    $a = \Gamma(\theta)$ it is $\theta' = P_\theta a / s$ and
 
-        theta' = P_theta a / s,    and
-
-    - `post`: s = 1, r' = 0: the stream is normalised after every layer. This is the law on the sphere;
-    - `pre`: s = r, r' = <theta, a>: the law reads normalised tokens, the stream grows;
-    - `peri`: s = r |a|, r' = <theta, a> / |a|: the output of the law is normalised too;
+    - `post`: $s = 1$, $r' = 0$: the stream is normalised after every layer. This is the law on the sphere;
+    - `pre`: $s = r$, $r' = \langle\theta, a\rangle$: the law reads normalised tokens, the stream grows;
+    - `peri`: $s = r |a|$, $r' = \langle\theta, a\rangle / |a|$: the output of the law is normalised too;
     - `mix`: post up to time `switch`, then pre;
-    - `ngpt`: s = |a| / alpha, r' = 0: a step of size alpha along the normalised output;
-    - `sqrt`: s = sqrt(1 + t), r' = 0: layers weighed by one over the root of their number.
+    - `ngpt`: $s = |a| / \alpha$, $r' = 0$: a step of size $\alpha$ along the normalised output;
+    - `sqrt`: $s = \sqrt{1 + t}$, $r' = 0$: layers weighed by one over the root of their number.
 
-    In R^d this is the field `x' = (r / s) P_theta a + r' theta`; radii begin as those of the tokens that are given. Once tokens are close,
-    a tends to theta and 1 - cos falls like e^{-2t} for post, t^{-2} for pre and peri, e^{-2 alpha t} for ngpt, e^{-4 sqrt t} for sqrt.
+    In $\mathbb{R}^d$ this is the field $x' = \frac{r}{s} P_\theta a + r'\theta$; radii begin as those of the tokens that are given. Once
+    tokens are close, $a$ tends to $\theta$ and $1 - \cos$ of their angles falls like $e^{-2t}$ for `post`, $t^{-2}$ for `pre` and `peri`,
+    $e^{-2\alpha t}$ for `ngpt`, $e^{-4\sqrt{t}}$ for `sqrt`.
     """
     if scheme not in get_args(Scheme):
         raise ValueError(f"scheme must be one of {', '.join(get_args(Scheme))}, got {scheme!r}")

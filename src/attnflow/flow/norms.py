@@ -10,10 +10,10 @@ from attnflow._arrays import cast, floats, known
 
 
 class LayerNorm(eqx.Module):
-    """`x -> g (x - mean(x)) / (var(x) + epsilon)^1/2 + b`, row by row: mean and variance are over the d coordinates of one token, the
-    variance divided by d (Ba et al. 2016, arXiv:1607.06450).
+    r"""$x \mapsto g\, (x - \bar{x}) / \sqrt{v + \varepsilon} + b$, row by row: the mean $\bar{x}$ and the variance $v$ are over the $d$
+    coordinates of one token, the variance divided by $d$ (Ba et al. 2016, arXiv:1607.06450).
 
-    **Arguments:** `gain` g and `bias` b `[d]` (one and zero if not given), and `epsilon`, not negative.
+    **Arguments:** `gain` $g$ and `bias` $b$ `[d]` (one and zero if not given), and `epsilon`, not negative.
     """
 
     gain: Float[Array, " d"] | None
@@ -33,10 +33,10 @@ class LayerNorm(eqx.Module):
 
 
 class RMSNorm(eqx.Module):
-    """`x -> g x / (|x|^2 / d + epsilon)^1/2`, row by row (Zhang and Sennrich 2019, arXiv:1910.07467). With g = 1 and epsilon = 0 it is the
-    projection to the sphere of radius d^1/2.
+    r"""$x \mapsto g\, x / \sqrt{|x|^2 / d + \varepsilon}$, row by row (Zhang and Sennrich 2019, arXiv:1910.07467). With $g = 1$ and
+    $\varepsilon = 0$ it is the projection to the sphere of radius $\sqrt{d}$.
 
-    **Arguments:** `gain` g `[d]` (one if not given), and `epsilon`, not negative.
+    **Arguments:** `gain` $g$ `[d]` (one if not given), and `epsilon`, not negative.
     """
 
     gain: Float[Array, " d"] | None

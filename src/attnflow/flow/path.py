@@ -17,7 +17,7 @@ from attnflow.measures import FlowingMeasure
 class Status:
     """How a run ended.
 
-    - `reached`: at t1.
+    - `reached`: at `t1`.
     - `blow-up`: the solution left every bound at `time`; the path has it up to there.
     - `stalled`: the step size underflowed at `time` while the velocity stayed bounded (a jump of the velocity, or too tight a tolerance),
       or the surrogate of a gradient flow degenerated there.

@@ -16,7 +16,7 @@ from attnflow.sums import Engine
 
 
 class Scheduled(Field):
-    """The field `make(t)` at time t: any of Q, K, V, beta, biases as functions of time.
+    r"""The field `make(t)` at time $t$: any of $Q$, $K$, $V$, $\beta$, biases as functions of time.
 
     `make` is a named function or an `equinox.Module`; a module's arrays may change without compiling again, a new function compiles. The
     solver does not step across `jump_times`, where the result may jump; at a jump the later value counts.
@@ -54,7 +54,8 @@ def piecewise(times: Any, fields: Sequence[Any]) -> Scheduled:
 
 
 def resampled(draw: Callable[[PRNGKeyArray], Any], key: PRNGKeyArray, width: Any = 1.0, layers: int = 1) -> Scheduled:
-    """Fresh random weights a layer: the field `draw(key_k)` on `[k width, (k+1) width)`, for `layers` layers (the last one for ever).
+    """Fresh random weights a layer: the field `draw(key_k)` on $[k w, (k+1) w)$ with the `width` $w$, for `layers` layers (the last one
+    for ever).
 
     `draw` makes a field from a key, such as `lambda key: af.Attention(af.dot_product(*af.matrices.gaussian(d, key=key, count=2)), V)`.
     """

@@ -53,20 +53,23 @@ def solve(
     out: Any = None,
     progress: bool = False,
 ) -> Path:
-    """The path of measures from `mu` at t0 under `d_t mu + div(mu Gamma_mu) = 0`, `Gamma_mu = field.at(mu, t)`.
+    r"""The path of measures from `mu` at `t0` under $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = 0$, where `field.at(mu, t)` is
+    $\Gamma_\mu$.
 
     **Arguments:**
 
     - `field`: a law, a composition of fields, or any `equinox.Module` with `at(mu, t, sums) -> velocity`.
     - `mu`: `Particles` on any space, a `Gaussian`, or a `Grid`.
-    - `save_at`: the number of frames, equally spaced from t0 to t1, or the increasing times themselves. t1 is always the last frame.
-    - `rtol`, `atol`: tolerances of the adaptive step, for the worst token. By default 1e-7 and 1e-9 in float64, 1e-4 and 1e-6 in float32.
+    - `save_at`: the number of frames, equally spaced from `t0` to `t1`, or the increasing times themselves. `t1` is always the last frame.
+    - `rtol`, `atol`: tolerances of the adaptive step, for the worst token. By default $10^{-7}$ and $10^{-9}$ in float64, $10^{-4}$ and
+      $10^{-6}$ in float32.
     - `solver`: any diffrax ODE solver; by default Tsit5. On the sphere each step is retracted.
     - `step`: a fixed step size instead of the tolerances. A `Grid` has a scheme of its own, whose steps follow from how fast mass leaves
-      its cells: it takes no solver and no tolerances, and `step` is the longest of its steps (by default 1/32 of the span: where next to
+      its cells: it takes no solver and no tolerances, and `step` is the longest of its steps (by default $1/32$ of the span: where next to
       nothing flows, as near the uniform law, a growth rate needs shorter ones).
-    - `noise`: sigma of a Brownian motion of every token: `d_t mu + div(mu Gamma_mu) = 1/2 sigma^2 Laplace mu` (McKean and Vlasov). Tokens
-      are moved by Heun's method with fixed steps, by default a thousandth of the span, and need a `key`; a law needs none.
+    - `noise`: $\sigma$ of a Brownian motion of every token:
+      $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = \frac12 \sigma^2 \Delta\mu$ (McKean and Vlasov). Tokens are moved by Heun's
+      method with fixed steps, by default a thousandth of the span, and need a `key`; a law needs none.
     - `max_steps`: the budget of steps of one segment; `path.stats` says how many segments there were. Inside `jit` and `grad` there is one,
       of at most 4096 steps.
     - `until`: stop early when `until(mu, rate, t)` holds after a step, such as `af.Steady()` or `af.Consensus()`.
@@ -78,7 +81,7 @@ def solve(
       the same numbers; a folder with another run is refused. `af.load_path(out)` reads it at any time.
     - `progress`: draw a progress bar.
 
-    A run that cannot reach t1 returns what it has: `path.status` says why and when. Differentiable (reverse mode) in the field and the
+    A run that cannot reach `t1` returns what it has: `path.status` says why and when. Differentiable (reverse mode) in the field and the
     measure.
     """
     if not isinstance(mu, FlowingMeasure):

@@ -38,14 +38,15 @@ _PATIENCE = 400.0
 
 @dataclasses.dataclass(frozen=True)
 class Staircase:
-    """A run from merger to merger.
+    r"""A run from merger to merger.
 
     - `log_times [m]`: the logarithm of the physical time of each merger, with `errors [m]`, how much they change with steps twice as long.
     - `pairs [m, 2]`: which clusters merged: the first token of each. `cosines [m]`: their scalar product when the last merger was over.
     - `plateaus`: the clusters as `Particles` at the start and after each merger; `labels [m + 1, n]` has the cluster of every token, by
       its first token.
-    - `log_t`, `energy`, `count`: along the way, the logarithm of the time, the energy `sum_ij w_i w_j e^{beta(<x_i,x_j> - 1)}`, which is
-      `2 beta e^{-beta} E` and lies in (0, 1], and how many clusters there are.
+    - `log_t`, `energy`, `count`: along the way, the logarithm of the time, the energy
+      $\sum_{i,j} w_i w_j e^{\beta(\langle x_i, x_j\rangle - 1)}$, which is $2\beta e^{-\beta} E$ and lies in $(0, 1]$, and how many
+      clusters there are.
     - `radius`: tokens at this distance were taken as one: every position is off by at most this much times the number of mergers.
     - `ending`: "one cluster", "t1", or "saddle" if what is left does not move.
     """
@@ -68,14 +69,14 @@ class Staircase:
 
 
 def staircase(law: Any, mu: Particles, log_t1: Any = math.inf, radius: Any = 1e-6, progress: bool = False) -> Staircase:
-    """Simple attention on the sphere from `mu`, followed to one cluster or to `log t = log_t1`, however long that takes.
+    r"""Simple attention on the sphere from `mu`, followed to one cluster or to $\log t$ = `log_t1`, however long that takes.
 
     **Arguments:**
 
-    - `law`: `af.simple_attention(beta, d)`, with softmax or `Unnormalized`; `V = c I` with c > 0.
+    - `law`: `af.simple_attention(beta, d)`, with softmax or `Unnormalized`; $V = c I$ with $c > 0$.
     - `mu`: a few hundred tokens on the sphere at most: all pairs are looked at.
-    - `radius`: the distance at which two tokens become one. It is the error of the positions; mergers take time `log(1/radius)` longer on
-      the clock of the pair alone, next to nothing in log t.
+    - `radius`: the distance at which two tokens become one. It is the error of the positions; mergers take time $\log(1/r)$ longer on the
+      clock of the pair alone, $r$ the radius, next to nothing in $\log t$.
     """
     beta, offset, speed = _simple(law, mu)
     r = float(positive("radius", radius))

@@ -12,9 +12,9 @@ from attnflow.measures import Grid
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stationary:
-    """A stationary law and how well it was found.
+    r"""A stationary law and how well it was found.
 
-    - `measure`: the law; `noise`: its sigma.
+    - `measure`: the law; `noise`: its $\sigma$.
     - `growth`: the rate at which the fastest small perturbation on the same grid grows; the law is stable where it is negative. On a
       `Zonal` grid perturbations are symmetric about the axis. Turning the whole law does not count.
     - `error`: the largest rate of change of the density, over the mean density; `converged` if that is within the tolerance.
@@ -29,19 +29,19 @@ class Stationary:
 
     @property
     def order(self) -> float:
-        """The order parameter `|mean|`: on a sphere 0 for the uniform law, 1 for a point mass."""
+        """The order parameter, the length of the mean: on a sphere 0 for the uniform law, 1 for a point mass."""
         return float(jnp.linalg.norm(self.measure.mean))
 
 
 def stationary(field: Any, guess: Any, noise: Any, tolerance: float | None = None, max_iterations: int = 50) -> Stationary:
-    """The stationary law near a guess, stable or not, by Newton's method with a dense Jacobian.
+    r"""The stationary law near a guess, stable or not, by Newton's method with a dense Jacobian.
 
     **Arguments:**
 
     - `field`: a law or a field; one that depends on time is taken at 0.
     - `guess`: a `Grid` over intervals, the circle or a `Zonal` axis, of at most 4096 cells; 1000 take some ten seconds.
-    - `noise`: sigma.
-    - `tolerance`: of the rate of change of the density over the mean density; by default 1e-9 in float64, 1e-3 in float32.
+    - `noise`: $\sigma$.
+    - `tolerance`: of the rate of change of the density over the mean density; by default $10^{-9}$ in float64, $10^{-3}$ in float32.
     """
     sigma = float(positive("noise", noise))
     if max_iterations < 1:

@@ -49,7 +49,7 @@ def sweep(
     """Observables along the flow of `make(key, **parameters) -> (field, mu)`, for every point of a grid and every seed.
 
     The result has a variable for each observable, with the dimensions (parameters..., seed, time, and those of the observable), and for
-    each member its `status` (0: t1 was reached, 1: `until` stopped it, 2: it failed), the time `ended` and the `steps` it took.
+    each member its `status` (0: `t1` was reached, 1: `until` stopped it, 2: it failed), the time `ended` and the `steps` it took.
     `af.over_seeds` makes means and standard errors of it.
 
     **Arguments:**
@@ -58,7 +58,7 @@ def sweep(
       What else it reads must stay as it is: it is not traced again because a global changed. The precision is that of the measure; float32
       is about twice as fast.
     - `grid`: the values of each parameter, 1-D; all their combinations are run.
-    - `seeds`: how many, or which ones. Seed s has the key `jax.random.key(s)` at every point of the grid.
+    - `seeds`: how many, or which ones. Seed $s$ has the key `jax.random.key(s)` at every point of the grid.
     - `t1`, `t0`, `save_at`, `rtol`, `atol`, `step`: as in `af.solve`. Every member has steps of its own. On the circle the tolerance of a
       token is `atol + rtol`, by its angle.
     - `observe`: functions of the measure by name, compiled; numbers or small arrays.
@@ -88,7 +88,7 @@ def sweep(
 
 
 def over_seeds(data: "xarray.Dataset") -> tuple["xarray.Dataset", "xarray.Dataset"]:
-    """The mean over the seeds of a sweep, and its standard error `s / sqrt(seeds)`, s with the divisor seeds - 1."""
+    r"""The mean over the seeds of a sweep, and its standard error $s / \sqrt{n}$ for $n$ seeds, $s$ with the divisor $n - 1$."""
     values = data.drop_vars([name for name in ("status", "ended", "steps") if name in data])
     return values.mean("seed", skipna=False), values.std("seed", ddof=1, skipna=False) / np.sqrt(data.sizes["seed"])
 

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 
 class Affine(eqx.Module):
-    """`x -> M x + b` on rows of points."""
+    r"""$x \mapsto M x + b$ on rows of points."""
 
     matrix: Float[Array, "d d"]
     offset: Float[Array, " d"]
@@ -18,13 +18,13 @@ class Affine(eqx.Module):
         return Affine(self.matrix + other.matrix, self.offset + other.offset)
 
     def scaled(self, factor: float | Float[Array, ""]) -> "Affine":
-        """`x -> factor (M x + b)`."""
+        r"""$x \mapsto c\,(M x + b)$ with the `factor` $c$."""
         return Affine(factor * self.matrix, factor * self.offset)
 
     def after(self, matrix: Float[Array, "d d"]) -> "Affine":
-        """`x -> matrix (M x + b)`."""
+        r"""$x \mapsto B (M x + b)$ with the `matrix` $B$."""
         return Affine(matrix @ self.matrix, matrix @ self.offset)
 
     def step(self, size: float | Float[Array, ""]) -> "Affine":
-        """The residual map `x -> x + size (M x + b)`."""
+        r"""The residual map $x \mapsto x + h\,(M x + b)$ with the `size` $h$."""
         return Affine(jnp.eye(len(self.offset), dtype=self.offset.dtype) + size * self.matrix, size * self.offset)

@@ -31,7 +31,7 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class Circle:
-    """`cells` equal arcs of the unit circle in R^2; densities are by arc length."""
+    r"""`cells` equal arcs of the unit circle in $\mathbb{R}^2$; densities are by arc length."""
 
     cells: int
 
@@ -44,13 +44,13 @@ class Circle:
 
     @property
     def centres(self) -> np.ndarray:
-        """The angles of the middles of the cells, from 0 to 2 pi."""
+        r"""The angles of the middles of the cells, from $0$ to $2\pi$."""
         return self.width * (np.arange(self.cells) + 0.5)
 
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """`cells` equal cells of the order [0, 1] of tokens in their sequence, along which nothing moves: only masks read it."""
+    """`cells` equal cells of the order $[0, 1]$ of tokens in their sequence, along which nothing moves: only masks read it."""
 
     cells: int
 
@@ -68,9 +68,9 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Zonal:
-    """Laws on the sphere S^{dim-1} of R^dim that are symmetric about the first axis: `cells` equal bands of the angle to it.
+    r"""Laws on the sphere $S^{d-1}$ of $\mathbb{R}^d$ that are symmetric about the first axis: `cells` equal bands of the angle to it.
 
-    A density is by surface area, a function of `x_1 = cos(angle)`. `nodes` are those of the quadrature around a band.
+    A density is by surface area, a function of $x_1 = \cos\theta$, $\theta$ the angle. `nodes` are those of the quadrature around a band.
     """
 
     dim: int
@@ -96,7 +96,8 @@ class Zonal:
 
 @dataclasses.dataclass(frozen=True)
 class Icosphere:
-    """The sphere S^2 in `10 frequency^2 + 2` nearly equal cells: the Voronoi cells of a subdivided icosahedron; densities are by area."""
+    """The sphere $S^2$ in $10 f^2 + 2$ nearly equal cells, $f$ the `frequency`: the Voronoi cells of a subdivided icosahedron; densities
+    are by area."""
 
     frequency: int
 

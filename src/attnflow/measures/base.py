@@ -27,12 +27,12 @@ class Measure(eqx.Module):
 
     @abc.abstractmethod
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
-        """`integral of f`, for a function of rows of points: `f(points)[i]` belongs to `points[i]`."""
+        r"""$\int f \,d\mu$, for a function of rows of points: `f(points)[i]` belongs to `points[i]`."""
 
     @property
     @abc.abstractmethod
     def dim(self) -> int:
-        """The dimension d of the ambient space."""
+        """The dimension $d$ of the ambient space."""
 
 
 class Noise(eqx.Module):
@@ -62,7 +62,7 @@ class FlowingMeasure(Measure):
 
     @abc.abstractmethod
     def rate(self, velocity: Velocity) -> PyTree[Float[Array, "..."]]:
-        """d(state)/dt when the mass moves along `velocity`: `d_t mu + div(mu velocity) = 0`."""
+        r"""The rate of change of the state when mass moves along the `velocity` $v$: $\partial_t \mu + \operatorname{div}(\mu v) = 0$."""
 
     @abc.abstractmethod
     def push(self, map: Velocity) -> "FlowingMeasure":

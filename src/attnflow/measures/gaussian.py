@@ -22,7 +22,7 @@ _NODES = {1: 64, 2: 40, 3: 20, 4: 11, 5: 7, 6: 5}
 
 
 class Gaussian(FlowingMeasure):
-    """`N(m, S)` on R^d; S may be singular.
+    r"""$\mathcal{N}(m, S)$ on $\mathbb{R}^d$; $S$ may be singular.
 
     **Arguments:** `mean` `[d]` and `cov` `[d, d]`, symmetric positive semidefinite.
     """
@@ -48,13 +48,13 @@ class Gaussian(FlowingMeasure):
         return cls(mu.mean, mu.cov)
 
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
-        """`E f`, by a tensor Gauss-Hermite rule: for smooth f and d <= 6."""
+        r"""$E f$, by a tensor Gauss-Hermite rule: for smooth $f$ and $d \le 6$."""
         nodes, weights = _hermite(self.dim)
         points = self.mean[None] + jnp.asarray(nodes, self.dtype) @ psd_sqrt(self.cov)
         return jnp.tensordot(jnp.asarray(weights, self.dtype), f(points), axes=1)
 
     def sample(self, n: int, *, key: PRNGKeyArray) -> Particles:
-        """n independent tokens."""
+        """$n$ independent tokens."""
         return Particles(self.mean[None] + jax.random.normal(key, (n, self.dim), self.dtype) @ psd_sqrt(self.cov))
 
     @property
@@ -65,13 +65,13 @@ class Gaussian(FlowingMeasure):
         return eqx.tree_at(lambda mu: (mu.mean, mu.cov), self, state)
 
     def rate(self, velocity: Velocity) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-        """`m' = M m + b`, `S' = M S + S M^T`."""
+        r"""$m' = M m + b$, $S' = M S + S M^\top$."""
         affine = affine_only(velocity, "Gaussian")
         flux = affine.matrix @ self.cov
         return affine.matrix @ self.mean + affine.offset, flux + flux.T
 
     def push(self, map: Velocity) -> "Gaussian":
-        """`N(M m + b, M S M^T)`."""
+        r"""$\mathcal{N}(M m + b, M S M^\top)$."""
         affine = affine_only(map, "Gaussian")
         return self.with_state((affine.matrix @ self.mean + affine.offset, affine.matrix @ self.cov @ affine.matrix.T))
 
@@ -80,7 +80,7 @@ class Gaussian(FlowingMeasure):
         return mean, (cov + cov.T) / 2
 
     def motion(self, velocity: Callable, noise: Noise | None = None) -> diffrax.AbstractTerm:
-        """With noise the covariance gains `sigma^2 I` in unit time."""
+        r"""With noise the covariance gains $\sigma^2 I$ in unit time."""
         if noise is None:
             return super().motion(velocity)
         gain = noise.sigma.astype(self.dtype) ** 2 * jnp.eye(self.dim, dtype=self.dtype)

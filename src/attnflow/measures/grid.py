@@ -32,8 +32,8 @@ class Grid(FlowingMeasure):
     **Arguments:**
 
     - `density`: one number a cell, `[*cells]`, of total mass 1; by length, area, arc length or surface area.
-    - `axes`: `[Interval(low, high, cells)]` or two of them, `[Circle(cells)]`, `[Icosphere(frequency)]` for S^2, `[Zonal(dim, cells)]` for
-      laws on S^{dim-1} symmetric about the first axis, `[Order(cells), Interval(...)]` for masked laws of tokens on the line.
+    - `axes`: `[Interval(low, high, cells)]` or two of them, `[Circle(cells)]`, `[Icosphere(frequency)]` for $S^2$, `[Zonal(dim, cells)]`
+      for laws on $S^{d-1}$ symmetric about the first axis, `[Order(cells), Interval(...)]` for masked laws of tokens on the line.
 
     `points [n, d]` are the middles of the cells, `mass [*cells]` is the state.
     """
@@ -99,7 +99,7 @@ class Grid(FlowingMeasure):
     @property
     @one_program
     def log_weights(self) -> Float[Array, " n"]:
-        """`log mass`, minus infinity for an empty cell."""
+        r"""$\log$ of the mass, minus infinity for an empty cell."""
         some = self.weights > 0
         return jnp.where(some, jnp.log(jnp.where(some, self.weights, 1)), -jnp.inf)
 
@@ -131,13 +131,13 @@ class Grid(FlowingMeasure):
         return centred.T @ (centred * self.weights[:, None])
 
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
-        """`integral of f`, by its values at the middles of the cells; on a `Zonal` axis for functions of `x_1` alone."""
+        r"""$\int f \,d\mu$, by its values at the middles of the cells; on a `Zonal` axis for functions of $x_1$ alone."""
         return jnp.tensordot(self.weights, f(self.points), axes=1)
 
     @property
     def keys(self) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
-        """The grid as weighted points for an integral over it: its cells; on a `Zonal` axis points around each band, as a query on the
-        meridian sees them: at `(cos a, s sin a, ...)` with s the cosine of the angle around."""
+        r"""The grid as weighted points for an integral over it: its cells; on a `Zonal` axis points around each band, as a query on the
+        meridian sees them: at $(\cos a, s \sin a, \dots)$ with $s$ the cosine of the angle around."""
         if not self._zonal:
             return self.points, self.log_weights
         axis = self.axes[0]
@@ -155,7 +155,8 @@ class Grid(FlowingMeasure):
         return isinstance(self.axes[0], Zonal)
 
     def check_resolution(self, sharpness: float) -> None:
-        """Raise if a kernel of width `sharpness^(-1/2)` is narrower than a cell, or than the gaps of the rule around a band."""
+        """Raise if a kernel of width $k^{-1/2}$, $k$ the `sharpness`, is narrower than a cell, or than the gaps of the rule around a
+        band."""
         for axis in self.axes:
             if isinstance(axis, Zonal) and math.pi * math.sqrt(sharpness) > axis.nodes:
                 needed = f"{math.ceil(math.pi * math.sqrt(sharpness))} nodes"
@@ -242,7 +243,8 @@ class Grid(FlowingMeasure):
         return Particles(self.points, self.weights, self.mesh.order, self.space)
 
     def quantiles(self, n: int) -> Particles:
-        """n tokens of equal mass at the quantiles (i + 1/2)/n, for one `Interval` or the `Circle`: the closest cloud of n tokens."""
+        r"""$n$ tokens of equal mass at the quantiles $(i + \frac12)/n$, for one `Interval` or the `Circle`: the closest cloud of $n$
+        tokens."""
         axis = self.axes[0]
         if len(self.axes) > 1 or not isinstance(axis, Interval | Circle):
             raise ValueError("quantiles are for a grid over one Interval or the Circle; draw tokens with .sample(n, key=key)")
@@ -252,7 +254,7 @@ class Grid(FlowingMeasure):
         return self._tokens(where[:, None] if isinstance(axis, Interval) else jnp.stack([jnp.cos(where), jnp.sin(where)], axis=1))
 
     def sample(self, n: int, *, key: PRNGKeyArray) -> Particles:
-        """n independent tokens: a cell by its mass, then a point of the cell (of a round cell of the same area on an `Icosphere`)."""
+        """$n$ independent tokens: a cell by its mass, then a point of the cell (of a round cell of the same area on an `Icosphere`)."""
         pick, place, turn = jax.random.split(key, 3)
         cell = jax.random.choice(pick, len(self.points), (n,), p=self.weights)
         middle, axis = self.points[cell], self.axes[0]

@@ -8,18 +8,19 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 def gaussian(dim: int, rows: int | None = None, *, key: PRNGKeyArray, count: int = 1, dtype: Any = None) -> Float[Array, "count p d"]:
-    """`count` matrices `[rows, dim]` with independent N(0, 1/dim) entries: a query and a key are `gaussian(d, p, key=key, count=2)`."""
+    r"""`count` matrices `[rows, dim]` with independent $\mathcal{N}(0, 1/d)$ entries: a query and a key are
+    `gaussian(d, p, key=key, count=2)`."""
     return jax.random.normal(key, (count, rows or dim, dim), dtype or jnp.result_type(float)) / jnp.sqrt(dim)
 
 
 def goe(dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Float[Array, "d d"]:
-    """The Gaussian orthogonal ensemble: symmetric, variance 1/d off the diagonal and 2/d on it; the spectrum fills [-2, 2]."""
+    """The Gaussian orthogonal ensemble: symmetric, variance $1/d$ off the diagonal and $2/d$ on it; the spectrum fills $[-2, 2]$."""
     square = gaussian(dim, key=key, dtype=dtype)[0]
     return (square + square.T) / jnp.sqrt(2)
 
 
 def wigner(dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Float[Array, "d d"]:
-    """A Wigner matrix of signs: symmetric, entries +-1/sqrt(d); the spectrum fills [-2, 2] as d grows."""
+    r"""A Wigner matrix of signs: symmetric, entries $\pm 1/\sqrt{d}$; the spectrum fills $[-2, 2]$ as $d$ grows."""
     signs = jax.random.rademacher(key, (dim, dim), dtype or jnp.result_type(float))
     upper = jnp.triu(signs)
     return (upper + jnp.triu(signs, 1).T) / jnp.sqrt(dim)

@@ -16,7 +16,7 @@ from attnflow.measures.particles import Particles
 
 
 class GaussianMixture(Measure):
-    """`sum_k w_k N(m_k, S_k)` with positive definite covariances.
+    r"""$\sum_k w_k\, \mathcal{N}(m_k, S_k)$ with positive definite covariances.
 
     **Arguments:** `weights` `[k]` (non-negative, divided by their sum), `means` `[k, d]`, `covs` `[k, d, d]`.
     """
@@ -63,26 +63,26 @@ class GaussianMixture(Measure):
         return jnp.tensordot(self.weights, self.covs, axes=1) + spread.T @ (spread * self.weights[:, None])
 
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
-        """`E f`, by Gauss-Hermite quadrature on each component: for smooth f and d <= 6."""
+        r"""$E f$, by Gauss-Hermite quadrature on each component: for smooth $f$ and $d \le 6$."""
         parts = jnp.stack([Gaussian(m, s).integrate(f) for m, s in zip(self.means, self.covs)])
         return jnp.tensordot(self.weights, parts, axes=1)
 
     def log_density(self, x: Any) -> Float[Array, " m"]:
-        """`log rho(x)`."""
+        r"""$\log \rho(x)$."""
         terms, _ = self._components(x)
         return jax.nn.logsumexp(terms, axis=0)
 
     def density(self, x: Any) -> Float[Array, " m"]:
-        """`rho(x)`."""
+        r"""$\rho(x)$."""
         return jnp.exp(self.log_density(x))
 
     def score(self, x: Any) -> Float[Array, "m d"]:
-        """`grad log rho(x) = - sum_k p(k | x) S_k^-1 (x - m_k)`."""
+        r"""$\nabla\log\rho(x) = -\sum_k p(k|x)\, S_k^{-1} (x - m_k)$."""
         terms, pulls = self._components(x)
         return -jnp.einsum("km,kmd->md", jax.nn.softmax(terms, axis=0), pulls)
 
     def sample(self, n: int, *, key: PRNGKeyArray) -> Particles:
-        """n independent tokens."""
+        """$n$ independent tokens."""
         pick, move = jax.random.split(key)
         component = jax.random.choice(pick, len(self.weights), (n,), p=self.weights)
         normal = jax.random.normal(move, (n, self.dim), self.means.dtype)

@@ -16,13 +16,13 @@ from attnflow.spaces import Euclidean, Space
 
 
 class Particles(FlowingMeasure):
-    """`mu = sum_i w_i delta_{x_i}`.
+    r"""$\mu = \sum_i w_i\, \delta_{x_i}$.
 
     **Arguments:**
 
     - `points`: the tokens, one a row, `[n, d]`.
-    - `weights`: `[n]`, non-negative; they are divided by their sum. `None` gives every token 1/n.
-    - `order`: `[n]`, the place of each token in its sequence, in [0, 1]. It never moves; only masks read it.
+    - `weights`: `[n]`, non-negative; they are divided by their sum. `None` gives every token $1/n$.
+    - `order`: `[n]`, the place of each token in its sequence, in $[0, 1]$. It never moves; only masks read it.
     - `space`: where the tokens live.
     """
 
@@ -41,7 +41,7 @@ class Particles(FlowingMeasure):
 
     @property
     def log_weights(self) -> Float[Array, " n"]:
-        """`log w`, minus infinity for a token without mass."""
+        r"""$\log w$, minus infinity for a token without mass."""
         if self.weights is None:
             n = len(self.points)
             # Not a constant of a compiled program, which would hold n numbers.
@@ -100,7 +100,7 @@ class Particles(FlowingMeasure):
         return self.space.nearest(state)
 
     def motion(self, velocity: Callable, noise: Noise | None = None) -> diffrax.AbstractTerm:
-        """With noise `dx = velocity dt + sigma P_x o dB`, in the sense of Stratonovich: on the sphere this is Brownian motion there."""
+        r"""With noise $dx = v\,dt + \sigma P_x \circ dB$, in the sense of Stratonovich: on the sphere this is Brownian motion there."""
         drift = super().motion(velocity)
         return drift if noise is None else diffrax.MultiTerm(drift, Shaken(self, noise))
 

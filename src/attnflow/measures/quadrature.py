@@ -13,12 +13,12 @@ _MOST = 2**22
 
 
 def quadrature(mu: Measure, nodes: int = 256, reach: float = 8.5) -> Particles:
-    """The trapezoidal rule for `mu` as tokens: a grid of `nodes` an axis over every component's mean +- `reach` standard deviations,
+    r"""The trapezoidal rule for `mu` as tokens: a grid of `nodes` an axis over every component's mean $\pm$ `reach` standard deviations,
     weighted with the density.
 
-    For a smooth law the rule converges faster than any power of the spacing h: it integrates `e^{-|x-y|^2 / (2 eps)}` to about
-    `e^{-2 pi^2 eps / h^2}`. Moved by a smooth map, the tokens stay as good a rule for the law moved with them, so that schemes can be
-    compared below any sampling noise. For d <= 3 and covariances of full rank.
+    For a smooth law the rule converges faster than any power of the spacing $h$: it integrates $e^{-|x-y|^2 / (2\varepsilon)}$ to about
+    $e^{-2\pi^2 \varepsilon / h^2}$. Moved by a smooth map, the tokens stay as good a rule for the law moved with them, so that schemes can
+    be compared below any sampling noise. For $d \le 3$ and covariances of full rank.
     """
     if not isinstance(mu, Gaussian | GaussianMixture) or not known(mu):
         raise TypeError(f"quadrature is for a Gaussian or a GaussianMixture with known values, got {type(mu).__name__}")

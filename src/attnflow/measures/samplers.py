@@ -13,23 +13,23 @@ from attnflow.spaces import Sphere
 
 
 def normal(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
-    """n tokens of N(0, I) in R^dim."""
+    r"""$n$ tokens of $\mathcal{N}(0, I)$ in $\mathbb{R}^d$."""
     return Particles(_gauss(n, dim, key, dtype))
 
 
 def mixture(n: int, weights: Any, means: Any, covs: Any, *, key: PRNGKeyArray) -> Particles:
-    """n tokens of a Gaussian mixture: `GaussianMixture(weights, means, covs).sample(n, key=key)`."""
+    """$n$ tokens of a Gaussian mixture: `GaussianMixture(weights, means, covs).sample(n, key=key)`."""
     return GaussianMixture(weights, means, covs).sample(n, key=key)
 
 
 def sphere(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
-    """n tokens uniform on the unit sphere S^{dim-1} of R^dim."""
+    r"""$n$ tokens uniform on the unit sphere $S^{d-1}$ of $\mathbb{R}^d$."""
     _count(n, dim)
     return Particles(_uniform_directions(n, dim, key, dtype), space=Sphere())
 
 
 def hemisphere(n: int, dim: int, *, key: PRNGKeyArray, pole: Any = None, dtype: Any = None) -> Particles:
-    """n tokens uniform on the half of the sphere around `pole` (the first axis if not given)."""
+    """$n$ tokens uniform on the half of the sphere around `pole` (the first axis if not given)."""
     points = sphere(n, dim, key=key, dtype=dtype).points
     if pole is None:
         axis = jnp.zeros(dim, points.dtype).at[0].set(1)
@@ -41,7 +41,7 @@ def hemisphere(n: int, dim: int, *, key: PRNGKeyArray, pole: Any = None, dtype: 
 
 
 def ball(n: int, dim: int, *, key: PRNGKeyArray, radius: float = 1.0, dtype: Any = None) -> Particles:
-    """n tokens uniform in the ball of R^dim around 0."""
+    r"""$n$ tokens uniform in the ball of $\mathbb{R}^d$ around 0."""
     direction, length = jax.random.split(key)
     points = sphere(n, dim, key=direction, dtype=dtype).points if dim > 1 else jnp.sign(_gauss(n, dim, direction, dtype))
     radii = positive("radius", radius) * jax.random.uniform(length, (n, 1), points.dtype) ** (1 / dim)
@@ -49,7 +49,7 @@ def ball(n: int, dim: int, *, key: PRNGKeyArray, radius: float = 1.0, dtype: Any
 
 
 def cube(n: int, dim: int, *, key: PRNGKeyArray, half_width: float = 1.0, dtype: Any = None) -> Particles:
-    """n tokens uniform in [-half_width, half_width]^dim."""
+    """$n$ tokens uniform in the cube $[-h, h]^d$, $h$ the `half_width`."""
     _count(n, dim)
     side = positive("half_width", half_width)
     points = jax.random.uniform(key, (n, dim), dtype or jnp.result_type(float), -1, 1)
@@ -57,7 +57,7 @@ def cube(n: int, dim: int, *, key: PRNGKeyArray, half_width: float = 1.0, dtype:
 
 
 def orthonormal(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
-    """n <= dim orthonormal tokens on the sphere, in a random frame: the equiangular start."""
+    r"""$n \le d$ orthonormal tokens on the sphere, in a random frame: the equiangular start."""
     if n > dim:
         raise ValueError(f"at most {dim} tokens of R^{dim} are orthonormal, got n = {n}")
     frame, _ = jnp.linalg.qr(_gauss(n, dim, key, dtype).T)

@@ -13,10 +13,11 @@ from attnflow.sums import Atoms, Engine, Logit, log_integral
 
 
 def attention_entropy(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Array, " n"]:
-    """`- sum_j p_ij log p_ij` for every token: log n where attention is even, 0 where a token attends to one alone.
+    r"""$-\sum_j p_{ij} \log p_{ij}$ for every token: $\log n$ where attention is even, 0 where a token attends to one alone.
 
-    For softmax laws without a mask, by sums on any engine: with the log-sum Z of a row, `H = log Z - sum_j p_ij (l_ij + log w_j)`, and the
-    last is the derivative of the log-sum along the logits. Other laws and masks through the matrix, for a few thousand tokens.
+    For softmax laws without a mask, by sums on any engine: with the sum $Z$ of a row it is
+    $\log Z - \sum_j p_{ij} (\ell_{ij} + \log w_j)$, and the last sum is the derivative of the log-sum along the logits.
+    Other laws and masks through the matrix, for a few thousand tokens.
     """
     if not isinstance(law, Attention) or not isinstance(mu, Particles):
         raise TypeError(f"the entropy of attention is of an Attention law on Particles, got {type(law).__name__} on {type(mu).__name__}")

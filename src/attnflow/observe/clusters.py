@@ -43,7 +43,7 @@ class Clusters:
 
 def clusters(mu: Any, radius: Any, floor: float = 0.0) -> Clusters:
     """The clusters of a cloud: the components of the graph that joins tokens at a distance of at most `radius` (along great circles on the
-    sphere). Exact, and near-linear in n in up to three coordinates however dense the cloud; in more, all pairs are compared.
+    sphere). Exact, and near-linear in $n$ in up to three coordinates however dense the cloud; in more, all pairs are compared.
 
     **Arguments:**
 

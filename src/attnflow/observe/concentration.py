@@ -11,10 +11,10 @@ from attnflow.measures import Grid, Particles
 
 
 def misalignment(mu: Any, projector: Any) -> Float[Array, ""]:
-    """`integral |x - Pi x|^2 / |Pi x|^2 dmu`: a Lyapunov functional of concentration, zero on the range of the projector Pi.
+    r"""$\int |x - \Pi x|^2 / |\Pi x|^2 \,d\mu$: a Lyapunov functional of concentration, zero on the range of the projector $\Pi$.
 
-    With `Pi = theory.spectral_projector(V B^T)` it falls along the zero-temperature flow at twice `theory.concentration_rate(B, V)` or
-    faster, for a symmetric `V B^T` from the first moment on (arXiv:2605.10931). Infinite if a token has no part along Pi.
+    With $\Pi$ = `theory.spectral_projector(V @ B.T)` it falls along the zero-temperature flow at twice `theory.concentration_rate(B, V)` or
+    faster, for a symmetric $V B^\top$ from the first moment on (arXiv:2605.10931). Infinite if a token has no part along $\Pi$.
     """
     if not isinstance(mu, Particles | Grid):
         raise TypeError(f"the misalignment is of Particles or a Grid, got {type(mu).__name__}")

@@ -13,9 +13,10 @@ from attnflow.sums import Atoms, Engine, Logit, log_integral
 
 
 def log_density(mu: Particles, x: Any, bandwidth: Any, sums: Engine | None = None) -> Float[Array, " m"]:
-    """`log integral N(x; y, h^2 I) dmu(y)` at every row of x: the density of the cloud, smoothed by the heat flow for time h^2.
+    r"""$\log \int \mathcal{N}(x; y, h^2 I) \,d\mu(y)$ at every row of `x`: the density of the cloud, smoothed by the heat flow for time
+    $h^2$.
 
-    **Arguments:** `x` is `[m, d]`; `bandwidth` is h. For tokens in R^d.
+    **Arguments:** `x` is `[m, d]`; `bandwidth` is $h$. For tokens in $\mathbb{R}^d$.
     """
     h, x = _bandwidth(mu, bandwidth), floats("x", x, "m d").astype(mu.dtype)
     if x.shape[1] != mu.dim:
@@ -26,11 +27,11 @@ def log_density(mu: Particles, x: Any, bandwidth: Any, sums: Engine | None = Non
 
 
 def entropy(mu: Any, bandwidth: Any = None, sums: Engine | None = None) -> Float[Array, ""]:
-    """`- integral log(rho) dmu`, the differential entropy.
+    r"""$-\int \log\rho \,d\mu$, the differential entropy.
 
-    - Of a `Grid`: rho is its density, by length, area or surface area (and order); then there is no bandwidth.
-    - Of `Particles` in R^d: an estimate, rho the density smoothed with the bandwidth h. A token counts in its own density, so that for
-      small h it falls to `log(n) + d/2 log(2 pi h^2)`, whatever the law.
+    - Of a `Grid`: $\rho$ is its density, by length, area or surface area (and order); then there is no bandwidth.
+    - Of `Particles` in $\mathbb{R}^d$: an estimate, $\rho$ the density smoothed with the bandwidth $h$. A token counts in its own density,
+      so that for small $h$ it falls to $\log n + \frac{d}{2} \log(2\pi h^2)$, whatever the law.
     """
     if isinstance(mu, Grid):
         if bandwidth is not None:
@@ -52,12 +53,12 @@ def _bandwidth(mu: Particles, bandwidth: Any) -> Array:
 
 
 def fisher_information(mu: Any, bandwidth: Any = None, sums: Engine | None = None) -> Float[Array, ""]:
-    """`integral |grad log rho|^2 dmu`: along the heat flow with generator Laplace the entropy grows at this rate.
+    r"""$\int |\nabla\log\rho|^2 \,d\mu$: along the heat flow with generator $\Delta$ the entropy grows at this rate.
 
-    - Of a `Gaussian` with covariance S: `trace(S^-1)`.
-    - Of a `Grid`: `sum over faces of area / gap (rho_l - rho_r)(log rho_l - log rho_r)`, second order in the cell; a face next to an empty
-      cell counts nothing.
-    - Of `Particles` in R^d: an estimate, rho the density smoothed with the bandwidth h.
+    - Of a `Gaussian` with covariance $S$: $\operatorname{tr} S^{-1}$.
+    - Of a `Grid`: the sum over faces of $\frac{a}{g} (\rho_l - \rho_r)(\log\rho_l - \log\rho_r)$ with the area $a$ and the gap $g$ between
+      the middles, second order in the cell; a face next to an empty cell counts nothing.
+    - Of `Particles` in $\mathbb{R}^d$: an estimate, $\rho$ the density smoothed with the bandwidth $h$.
     """
     if isinstance(mu, Gaussian | Grid) and bandwidth is not None:
         raise ValueError(f"a {type(mu).__name__} has a density of its own, got bandwidth {bandwidth}; leave it out")

@@ -14,11 +14,12 @@ from attnflow.sums import Atoms, Engine, Logit, log_integral
 
 
 def dissipation(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Array, ""]:
-    """`dE/dt` along simple attention, `E = 1/(2 beta) double-integral e^{beta <x,y>}`, as a square: the dissipation identity.
+    r"""$\frac{dE}{dt}$ along simple attention, $E = \frac{1}{2\beta} \iint e^{\beta\langle x, y\rangle} \,d\mu\,d\mu$, as a square: the
+    dissipation identity.
 
-    The gradient of E is `P_x integral e^{beta <x,y>} y dmu(y) = Z(x) v(x)`, v the velocity of softmax attention and Z its normaliser:
-    `dE/dt = integral Z |v|^2 dmu` under SA and `integral |v|^2 dmu` under USA (arXiv:2312.10794). Compare `energy(mu, beta)` along a path.
-    For `V = I`; `log_scale` of `Unnormalized` is counted.
+    The gradient of $E$ is $P_x \int e^{\beta\langle x, y\rangle}\, y \,d\mu(y) = Z(x)\, v(x)$, $v$ the velocity of softmax attention and
+    $Z$ its normaliser: $\frac{dE}{dt} = \int Z |v|^2 \,d\mu$ under SA and $\int |v|^2 \,d\mu$, now with the velocity of USA,
+    under USA (arXiv:2312.10794). Compare `energy(mu, beta)` along a path. For $V = I$; `log_scale` of `Unnormalized` is counted.
     """
     simple = isinstance(law, Attention) and law.mask is None and isinstance(law.normalize, Softmax | Unnormalized)
     if not simple or not isinstance(mu, Particles):

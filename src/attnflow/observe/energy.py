@@ -12,11 +12,12 @@ from attnflow.sums import Atoms, Engine, Logit, log_integral
 
 
 def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None) -> Float[Array, ""]:
-    """`E(mu) = e^{log_scale} / (2 beta) double-integral e^{beta <x,y>} dmu(x) dmu(y)`, of `Particles` or a `Grid`.
+    r"""$E(\mu) = \frac{e^c}{2\beta} \iint e^{\beta\langle x, y\rangle} \,d\mu(x)\,d\mu(y)$, $c$ the `log_scale`, of `Particles` or a
+    `Grid`.
 
-    It never decreases along SA and USA on the sphere; USA is its gradient ascent (arXiv:2312.10794). `log_scale = -beta` keeps it in
-    [0, 1 / (2 beta)] on the sphere for any beta. On a grid both integrals are over the middles of cells: second order in their width, which
-    must not be above `beta^{-1/2}`.
+    It never decreases along SA and USA on the sphere; USA is its gradient ascent (arXiv:2312.10794). $c = -\beta$ keeps it in
+    $[0, 1 / (2\beta)]$ on the sphere for any $\beta$. On a grid both integrals are over the middles of cells: second order in their width,
+    which must not be above $\beta^{-1/2}$.
     """
     if not isinstance(mu, Particles | Grid):
         raise TypeError(f"the energy is for Particles and a Grid, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")

@@ -12,7 +12,8 @@ from attnflow.spaces import Sphere
 
 
 def in_hemisphere(mu: Any) -> bool:
-    """Whether some w has `<w, x_i> > 0` for all tokens, by a linear program: maximise m with `<w, x_i> >= m`, `|w_k| <= 1`.
+    r"""Whether some $w$ has $\langle w, x_i\rangle > 0$ for all tokens, by a linear program: maximise $m$ with
+    $\langle w, x_i\rangle \ge m$, $|w_k| \le 1$.
 
     If so, simple attention takes them to one point (arXiv:2312.10794). A margin within the round-off of the program counts as none.
     """
@@ -28,7 +29,7 @@ def in_hemisphere(mu: Any) -> bool:
 
 
 def renyi_centres(mu: Any, delta: Any, strong: bool = False) -> Bool[np.ndarray, " n"]:
-    """Which tokens, in their order, are Renyi centres: farther than the angle delta from all centres before them;
+    r"""Which tokens, in their order, are Renyi centres: farther than the angle $\delta$ from all centres before them;
     strong ones from all tokens before them.
 
     Under causal attention tokens gather around the centres, and around strong ones for ever (arXiv:2411.04990).

@@ -44,8 +44,8 @@ class AttentionRank(NamedTuple):
 def leaders(law: Any, mu: Any) -> Leaders:
     """Whom each token of `mu`, which are `Particles`, attends to.
 
-    In d = 1 with V > 0 and A > 0 all rows but at most one pick the largest or the smallest token, in the limit (arXiv:2305.05465).
-    It is about the tokens themselves: of a path of `af.rescaled(law)` give `e^{tV} z`.
+    In $d = 1$ with $V > 0$ and $A > 0$ all rows but at most one pick the largest or the smallest token, in the limit (arXiv:2305.05465).
+    It is about the tokens themselves: of a path of `af.rescaled(law)` give $e^{tV} z$.
     """
     matrix = _matrix(law, mu)
     picked = matrix.argmax(axis=-1)

@@ -23,7 +23,7 @@ _WINDOW = 0.1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Verdict:
-    """The shape that a path tends to, and why.
+    r"""The shape that a path tends to, and why.
 
     - `reason`: the evidence in words.
     - `tolerance`: lengths below this part of the size of the cloud count as zero.
@@ -34,7 +34,7 @@ class Verdict:
     - `values`: the coordinates of the hyperplanes, increasing.
     - `labels`: to which cluster, place or hyperplane each token with mass went.
     - `rank`: of the limit covariance of a Gaussian, or the dimension of the subspace that the polytope of a product lies in.
-    - `growth`: `d log(radius) / dt` at the end of a divergence.
+    - `growth`: $\frac{d}{dt} \log R$ at the end, $R$ the radius, of a divergence.
     """
 
     shape: Shape
@@ -54,19 +54,19 @@ class Verdict:
 
 
 def limit_shape(path: Path, value: Any = None, direction: Any = None, tolerance: Any = 1e-3) -> Verdict:
-    """What a path of `Particles` or of a `Gaussian` tends to, judged by where it is at the end and whether it rests there.
+    r"""What a path of `Particles` or of a `Gaussian` tends to, judged by where it is at the end and whether it rests there.
 
     **Arguments:**
 
-    - `value`: V of the law, for a path of the frame `af.rescaled(law)` in R^d. If its largest eigenvalue is positive and V is a multiple of
-      the identity on the eigenvectors of it, only the coordinates along these must settle, that is the products with *left* eigenvectors:
-      hyperplanes for a simple eigenvalue, polytope x subspace for a multiple one (arXiv:2305.05465).
+    - `value`: $V$ of the law, for a path of the frame `af.rescaled(law)` in $\mathbb{R}^d$. If its largest eigenvalue is positive and $V$
+      is a multiple of the identity on the eigenvectors of it, only the coordinates along these must settle, that is the products with
+      *left* eigenvectors: hyperplanes for a simple eigenvalue, polytope × subspace for a multiple one (arXiv:2305.05465).
     - `direction`: instead, the covector `[d]` whose products with tokens are the coordinate across the hyperplanes.
     - `tolerance`: lengths below this part of the size of the cloud, the largest it had, are zero.
 
     At rest means: within a tenth of the tolerance over the last tenth of the run, and at most half as fast as in the tenth before, so that
-    what is left is no more than what was seen (tokens that creep like a power of t are not at rest). A polytope has all places on the
-    boundary of their convex hull, or at 0. What moves on is undecided, unless it has grown by 1 / tolerance and goes on growing. Rest
+    what is left is no more than what was seen (tokens that creep like a power of $t$ are not at rest). A polytope has all places on the
+    boundary of their convex hull, or at 0. What moves on is undecided, unless it has grown by 1 / `tolerance` and goes on growing. Rest
     cannot tell a limit from a state that lives longer than the run: run longer to see.
     """
     tolerance = float(positive("tolerance", tolerance))

@@ -14,9 +14,9 @@ from attnflow.measures import Particles
 def local_lipschitz(
     law: Any, mu: Particles, iterations: int = 200, tolerance: Any = 1e-6, key: PRNGKeyArray | None = None
 ) -> Float[Array, ""]:
-    """The largest singular value of the derivative of `(x_1, ..., x_n) -> (Gamma(x_1), ..., Gamma(x_n))` at these tokens: the local
-    Lipschitz constant of attention in the norm of all tokens together. By power iteration with derivatives forward and back, without the
-    matrix. Bounded by `theory.lipschitz_bound` (arXiv:2312.14820). An error if it has not settled to the tolerance."""
+    r"""The largest singular value of the derivative of $(x_1, \dots, x_n) \mapsto (\Gamma(x_1), \dots, \Gamma(x_n))$ at these tokens: the
+    local Lipschitz constant of attention in the norm of all tokens together. By power iteration with derivatives forward and back, without
+    the matrix. Bounded by `theory.lipschitz_bound` (arXiv:2312.14820). An error if it has not settled to the tolerance."""
     if not isinstance(mu, Particles):
         raise TypeError(f"the Lipschitz constant is at tokens, got {type(mu).__name__}")
     start = jax.random.normal(jax.random.key(0) if key is None else key, mu.points.shape, mu.dtype)
@@ -51,10 +51,10 @@ def _largest_singular(law: Any, mu: Particles, start: Array, iterations: int) ->
 
 
 def linearisation(field: Any, mu: Particles, t: Any = 0.0) -> Complex[Array, " k"]:
-    """The eigenvalues of the flow linearised at tokens that stand still, by falling real part: where one is positive, they are a saddle.
+    r"""The eigenvalues of the flow linearised at tokens that stand still, by falling real part: where one is positive, they are a saddle.
 
-    In coordinates of the tangent spaces: n d of them in R^d, n (d-1) on the sphere. At clusters of simple attention this is the Hessian of
-    the energy up to the metric, and they are real. All derivatives are formed: for some hundred tokens.
+    In coordinates of the tangent spaces: $n d$ of them in $\mathbb{R}^d$, $n (d-1)$ on the sphere. At clusters of simple attention this is
+    the Hessian of the energy up to the metric, and they are real. All derivatives are formed: for some hundred tokens.
     """
     if not isinstance(mu, Particles):
         raise TypeError(f"the linearisation is at tokens, got {type(mu).__name__}")
@@ -86,7 +86,7 @@ def _tangents(mu: Particles) -> Float[Array, "n k d"]:
 def lyapunov_exponents(
     field: Any, mu: Particles, t1: Any, steps: int = 200, count: int = 1, key: PRNGKeyArray | None = None
 ) -> Float[Array, " k"]:
-    """The `count` largest Lyapunov exponents of the flow from these tokens over [0, t1]: the mean growth rates of small changes, by the
+    """The `count` largest Lyapunov exponents of the flow from these tokens over $[0, t_1]$: the mean growth rates of small changes, by the
     tangent flow with an orthonormalisation after each of `steps` equal Runge-Kutta steps (Benettin et al. 1980)."""
     if not isinstance(mu, Particles):
         raise TypeError(f"Lyapunov exponents are of tokens, got {type(mu).__name__}")

@@ -15,8 +15,8 @@ _ROWS = 512
 
 
 def order_parameter(mu: Any, k: int = 1) -> Float[Array, ""]:
-    """How much of mode k there is: on the circle `|integral e^{i k theta} dmu|`; on S^{d-1} for k = 1 `|integral x dmu|`. 0 for the
-    uniform law, 1 for k equal clusters at equal angles (any point masses at one of k equal angles)."""
+    r"""How much of mode $k$ there is: on the circle $|\int e^{i k\theta} \,d\mu|$; on $S^{d-1}$ for $k = 1$ $|\int x \,d\mu|$. 0 for the
+    uniform law, 1 for $k$ equal clusters at equal angles (any point masses at one of $k$ equal angles)."""
     _check(mu)
     if k < 1 or (k > 1 and mu.dim != 2):
         raise ValueError(f"k must be at least 1, and on S^{mu.dim - 1} it must be 1, got {k}")
@@ -32,13 +32,13 @@ def _harmonic(k: int, x: Array) -> Array:
 
 
 def mean_cosine(mu: Any) -> Float[Array, ""]:
-    """`double-integral <x, y> dmu dmu = |mean|^2`, over all pairs, a token with itself among them."""
+    r"""$\iint \langle x, y\rangle \,d\mu\,d\mu = |\int x \,d\mu|^2$, over all pairs, a token with itself among them."""
     return order_parameter(mu) ** 2
 
 
 def cosine_histogram(mu: Particles, bins: int = 50) -> tuple[Float[Array, " b"], Float[np.ndarray, " e"]]:
-    """The law of `<x, y>` for two different tokens drawn by weight: the mass in each of `bins` equal parts of [-1, 1], and their edges.
-    Over all pairs, some rows at a time."""
+    r"""The law of $\langle x, y\rangle$ for two different tokens drawn by weight: the mass in each of `bins` equal parts of $[-1, 1]$, and
+    their edges. Over all pairs, some rows at a time."""
     if not isinstance(mu, Particles):
         raise TypeError(f"the histogram is of pairs of tokens, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
     _check(mu)
@@ -65,8 +65,8 @@ def _histogram(points: Array, weights: Array, bins: int) -> Array:
 
 
 def effective_rank(mu: Any) -> Float[Array, ""]:
-    """`exp(- sum_k p_k log p_k)` of the eigenvalues of the covariance, divided by their sum: how many directions a law fills, between
-    1 and d (Roy and Vetterli 2007); 0 for a point."""
+    r"""$\exp(-\sum_k p_k \log p_k)$ of the eigenvalues of the covariance, divided by their sum: how many directions a law fills, between 1
+    and $d$ (Roy and Vetterli 2007); 0 for a point."""
     if not isinstance(mu, Particles | Gaussian | Grid):
         raise TypeError(f"the effective rank is of Particles, a Gaussian or a Grid, got {type(mu).__name__}")
     values = jnp.maximum(jnp.linalg.eigvalsh(mu.cov), 0)

@@ -29,13 +29,14 @@ _PAIRS = 2**24
 
 
 def growth_rates(field: Any, dim: int, modes: int | Sequence[int] = 8, noise: Any = 0.0, t: Any = 0.0) -> Float[Array, " k"]:
-    """The growth rates of the harmonics of degree k around the uniform law on S^{dim-1}: a mode k grows like `e^{rate t}`.
+    r"""The growth rates of the harmonics of degree $k$ around the uniform law on $S^{d-1}$: a mode $k$ grows like $e^{\lambda_k t}$ with
+    the rate $\lambda_k$.
 
     **Arguments:**
 
     - `field`: a law that looks the same in every direction, of any normalisation, with any number of heads.
-    - `modes`: the degrees k, or the largest of them.
-    - `noise`: sigma of a Brownian motion of every token, which takes `sigma^2/2 k(k+d-2)` from the rate of mode k.
+    - `modes`: the degrees $k$, or the largest of them.
+    - `noise`: $\sigma$ of a Brownian motion of every token, which takes $\frac12 \sigma^2 k(k+d-2)$ from the rate of mode $k$.
     - `t`: the time, for fields that depend on it.
 
     On the circle the fastest mode is the number of clusters that the uniform law breaks up into.

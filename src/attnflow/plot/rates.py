@@ -20,7 +20,7 @@ def rates(
     xlabel: str = "",
     ylabel: str = "",
 ) -> "matplotlib.axes.Axes":
-    """Draw positive measurements against x, both on logarithmic scales, and beside the last of them a line of the given slope.
+    """Draw positive measurements against `x`, both on logarithmic scales, and beside the last of them a line of the given slope.
 
     **Arguments:** `x [k]`, positive; `series`, the measurements `[k]` by name. Returns the axes.
     """

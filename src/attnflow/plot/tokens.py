@@ -25,17 +25,17 @@ def tokens(
     view: tuple[float, float] = (20.0, 30.0),
     bounds: Any = None,
 ) -> "matplotlib.axes.Axes":
-    """Draw a cloud of tokens; the area of a dot is proportional to the mass of its token.
+    r"""Draw a cloud of tokens; the area of a dot is proportional to the mass of its token.
 
     **Arguments:**
 
-    - `mu`: tokens in R^d with d <= 3, on the circle or on S^2.
-    - `ax`: where to draw; a new figure if not given (`ax.figure.savefig(file)` writes it). R^3 needs `projection="3d"`.
+    - `mu`: tokens in $\mathbb{R}^d$ with $d \le 3$, on the circle or on $S^2$.
+    - `ax`: where to draw; a new figure if not given (`ax.figure.savefig(file)` writes it). $\mathbb{R}^3$ needs `projection="3d"`.
     - `color`: one colour, or one a token.
     - `size`: the area of a dot of average mass, in square points.
-    - `trail`: earlier states `[t, n, d]`, such as `path.states[:i + 1]`: a thin line behind each token (not in R^1).
-    - `view`: elevation and azimuth of the eye in degrees, for R^3 and S^2. What is behind the sphere is dimmed.
-    - `bounds`: the corners `[2, d]` of the box to show in R^d; by default that of the tokens and their trails.
+    - `trail`: earlier states `[t, n, d]`, such as `path.states[:i + 1]`: a thin line behind each token (not in $\mathbb{R}^1$).
+    - `view`: elevation and azimuth of the eye in degrees, for $\mathbb{R}^3$ and $S^2$. What is behind the sphere is dimmed.
+    - `bounds`: the corners `[2, d]` of the box to show in $\mathbb{R}^d$; by default that of the tokens and their trails.
 
     Returns the axes.
     """

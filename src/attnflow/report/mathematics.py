@@ -11,7 +11,9 @@ from xml.etree import ElementTree
 
 # A line may break after these, and before those, outside brackets.
 _RELATIONS, _SUMS = frozenset("=≤≥<>→←∼≈∈,;"), frozenset("+−")
-_PRIMES = frozenset("′″‴")
+_PRIMES, _PLAIN_BARS = frozenset("′″‴"), frozenset("|‖")
+# Signs that are letters to TeX: upright, and without the spaces of an operator.
+_LETTERS = frozenset("∂∇∞⊤…")
 _OPEN, _CLOSE = frozenset("([{⟨"), frozenset(")]}⟩")
 # \lvert and \rvert become the same sign, but the first one opens: they travel as private characters.
 _BARS = {r"\lvert": "\ue000", r"\rvert": "\ue001", r"\lVert": "\ue002", r"\rVert": "\ue003"}
@@ -44,7 +46,12 @@ def to_html(text: str) -> str:
     return re.sub(r"(\(?)(<math>(?:(?!<math>).)*</math>)([.,;:)]*)", _glued, "".join(out))
 
 
-def mathml(formula: str) -> ElementTree.Element:
+def displayed(formula: str) -> str:
+    """The formula on a line of its own, as MathML; `ValueError` if it cannot be read."""
+    return _written(list(mathml(formula, display=True)[0]), display=True)
+
+
+def mathml(formula: str, display: bool = False) -> ElementTree.Element:
     """The formula as a `math` element, with one `mrow` in it; `ValueError` if it is not LaTeX, or a command is unknown."""
     from latex2mathml.converter import Converter
 
@@ -52,7 +59,7 @@ def mathml(formula: str) -> ElementTree.Element:
     try:
         if not _balanced(formula):
             raise ValueError("braces must come in pairs")
-        element = Converter().convert_to_element(latex)
+        element = Converter(display="block" if display else "inline").convert_to_element(latex)
     # The library raises a dozen unrelated classes, and what its parser stumbles over.
     except Exception as error:
         raise ValueError(f"not a formula in LaTeX: {formula!r} ({str(error) or type(error).__name__})") from error
@@ -61,9 +68,12 @@ def mathml(formula: str) -> ElementTree.Element:
         part.attrib = {key: value for key, value in part.attrib.items() if key in _ATTRIBUTES}
         if "\\" in (part.text or ""):
             raise ValueError(f"no command of LaTeX that can be shown: {part.text} in {formula!r}")
+        if part.tag == "mfrac" and len(part) != 2:
+            raise ValueError(f"a fraction has two parts, got {formula!r}")
         _mend(part)
     for row in list(element.iter("mrow")):
         _lower(row)
+        _pair(row)
         for before, part in zip([None, *row], list(row)):
             if part.text in _SUMS | _RELATIONS and part.tag == "mo":
                 part.set("form", "prefix" if before is None or _is(before, _RELATIONS) or before.text in _OPEN else "infix")
@@ -81,20 +91,22 @@ def _balanced(formula: str) -> bool:
 
 
 def _mend(part: ElementTree.Element) -> None:
-    """What the library leaves to be said: brackets open or close; names of functions, dots and ∂ are not operators; a slash and a prime
+    """What the library leaves to be said: brackets open or close; names of functions and letters are not operators; a slash and a prime
     have no space around them; Greek capitals are upright."""
     text = part.text or ""
     if text in _FENCES:
         part.tag, (part.text, form) = "mo", _FENCES[text]
         part.attrib |= {"form": form, "stretchy": "false"}
-    elif part.tag == "mo" and (text in ("∂", "…") or (text.isalpha() and text.isascii())):
+    elif part.tag == "mo" and (text in _LETTERS or (text.isalpha() and text.isascii())):
         part.tag = "mi"
-    elif text == "/" or text in _PRIMES:
+    elif text in ("/", ".") or text in _PRIMES:
         part.tag = "mo"
         part.attrib |= {"lspace": "0", "rspace": "0"}
     elif text == "~":
         part.tag, part.text = "mo", "∼"
-    if part.tag == "mi" and (text in ("∂", "…") or "Α" <= text <= "Ω"):
+    elif text == "±":
+        part.tag = "mo"
+    if part.tag == "mi" and (text in _LETTERS or "Α" <= text <= "Ω"):
         part.set("mathvariant", "normal")
 
 
@@ -110,12 +122,30 @@ def _lower(row: ElementTree.Element) -> None:
                 part.tag = "msub"
 
 
+def _pair(row: ElementTree.Element) -> None:
+    """Plain bars open and close in turn, as in |x - y|, within each pair of brackets; a lone one, as in E[y|x], stands between."""
+    levels: list[list[ElementTree.Element]] = [[]]
+    closed = []
+    for base in map(_base, row):
+        if base.text in _OPEN:
+            levels.append([])
+        elif base.text in _CLOSE and len(levels) > 1:
+            closed.append(levels.pop())
+        elif base.text in _PLAIN_BARS and "form" not in base.attrib:
+            base.tag = "mo"
+            base.attrib |= {"stretchy": "false", "lspace": "0", "rspace": "0"}
+            levels[-1].append(base)
+    for bars in (bars for bars in levels + closed if len(bars) % 2 == 0):
+        for bar, form in zip(bars, itertools.cycle(("prefix", "postfix"))):
+            bar.set("form", form)
+
+
 def _space(row: ElementTree.Element) -> None:
     """Thin spaces around the names of functions, as in 2 log n, but none before a bracket."""
     for before, after in itertools.pairwise(list(row)):
         left, right = _base(before), _base(after)
         begins = right.tag not in ("mo", "mspace") or right.get("form") == "prefix"
-        ends = left.tag not in ("mo", "mspace") or left.text in _CLOSE | {"∇"} or left.get("form") == "postfix"
+        ends = left.tag not in ("mo", "mspace") or left.text in _CLOSE or left.get("form") == "postfix"
         if (_named(left) and begins) or (_named(right) and ends):
             row.insert(list(row).index(after), ElementTree.Element("mspace", width="0.167em"))
 
@@ -142,7 +172,7 @@ def _breakable(formula: str) -> str:
     for part in row:
         base = _base(part)
         if base.tag == "mo":
-            bar = base.get("form") if base.text in ("|", "‖") else None
+            bar = base.get("form") if base.text in _PLAIN_BARS else None
             depth += base.text in _OPEN or bar == "prefix"
             depth -= base.text in _CLOSE or bar == "postfix"
         if depth == 0 and _is(part, _SUMS):
@@ -169,8 +199,8 @@ def _width(part: ElementTree.Element) -> int:
     return len("".join(part.itertext()))
 
 
-def _written(parts: list[ElementTree.Element]) -> str:
-    element = ElementTree.Element("math")
+def _written(parts: list[ElementTree.Element], display: bool = False) -> str:
+    element = ElementTree.Element("math", {"display": "block"} if display else {})
     ElementTree.SubElement(element, "mrow").extend(parts)
     return ElementTree.tostring(element, encoding="unicode", short_empty_elements=False)
 

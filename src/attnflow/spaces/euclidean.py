@@ -1,4 +1,4 @@
-"""R^d."""
+r"""$\mathbb{R}^d$."""
 
 from jaxtyping import Array, Float
 
@@ -7,7 +7,7 @@ from attnflow.spaces.norm import norm
 
 
 class Euclidean(Space):
-    """R^d with its usual distance."""
+    r"""$\mathbb{R}^d$ with its usual distance."""
 
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
         return v

@@ -14,7 +14,7 @@ _OFF = 1e-5
 
 
 class Sphere(Space):
-    """The unit sphere: `P_x v = v - <x, v> x`, geodesics are great circles."""
+    r"""The unit sphere: $P_x v = v - \langle x, v\rangle\, x$, geodesics are great circles."""
 
     @one_program
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:

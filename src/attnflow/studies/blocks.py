@@ -1,12 +1,13 @@
-"""Whole transformer blocks, heads with perceptrons on the sphere, are one flow, and their tokens gather too (arXiv:2312.10794).
+r"""Whole transformer blocks, heads with perceptrons on the sphere, are one flow, and their tokens gather too (arXiv:2312.10794).
 
-With K heads, each with its own matrices and its own perceptron,
+With $H$ heads, each with its own matrices and its own perceptron $f_h$,
 
-    x_i' = (1/K) sum_k P_{x_i} MLP_k( V_k sum_j softmax_j(<Q_k x_i, K_k x_j>) x_j ),   P_x y = y - <x, y> x.
+$$x_i' = \frac1H \sum_h P_{x_i} f_h\Bigl(V_h \sum_j \mathrm{softmax}_j(\langle Q_h x_i, K_h x_j\rangle)\, x_j\Bigr),
+\qquad P_x y = y - \langle x, y\rangle\, x.$$
 
-Shown here for heads near simple attention and perceptrons `U tanh(W y + b)` near the identity, with random parts: the flow is the one that
-SciPy finds, tokens stay on the sphere and gather in a few clusters, and a stack of layers `x <- (x + h F(x)) / |x + h F(x)|` with step
-h = t/depth tends to the flow at order one.
+Shown here for heads near simple attention and perceptrons $U \tanh(W y + b)$ near the identity, with random parts: the flow is the one
+that SciPy finds, tokens stay on the sphere and gather in a few clusters, and a stack of layers $x \leftarrow (x + h F(x)) / |x + h F(x)|$
+with step $h$ = $t$/depth tends to the flow at order one.
 """
 
 import dataclasses
@@ -48,7 +49,7 @@ class Spec:
     """The blocks and the tokens."""
 
     n: int = 96
-    """how many tokens, uniform on S^2 at the start"""
+    """how many tokens, uniform on $S^2$ at the start"""
     heads: int = 4
     """how many heads"""
     beta: float = 4.0

@@ -1,13 +1,15 @@
-"""What the bridge of a law to itself says of its score, and how fast its steps run (arXiv:2406.10823, arXiv:2110.11773).
+r"""What the bridge of a law to itself says of its score, and how fast its steps run (arXiv:2406.10823, arXiv:2110.11773).
 
-Cost `1/2 |x - y|^2` and temperature eps: the kernel `e^{-|x-y|^2 / (2 eps)}`, which Sinkhorn cannot tell from `e^{<x,y> / eps}`. With the
-barycentric map B of the bridge of rho to itself,
+Cost $\frac12 |x - y|^2$ and temperature $\varepsilon$: the kernel $e^{-|x-y|^2 / (2\varepsilon)}$, which Sinkhorn cannot tell from
+$e^{\langle x, y\rangle / \varepsilon}$. With the barycentric map $B$ of the bridge of $\rho$ to itself,
 
-- for N(0, S) `B(x) = S^-1 ((S^2 + eps^2/4)^1/2 - eps/2) x`: matrices by eigenvalues;
-- `(B - x) / eps = 1/2 grad log rho + eps grad (1/8 Laplace log rho + 1/16 |grad log rho|^2) + O(eps^3)`: twice this is the score. The rows
-  alone of the kernel, which are softmax attention and the kernel density, give `1 grad log rho`;
-- `x <- 2x - B(x)`, which is one layer of Sinkhorn attention with V = -I, A = I/eps in the normalised form `z + Gamma(z) - V z`, moves by
-  the heat flow `d_t rho = 1/2 Laplace rho` for a time eps. With the kernel `e^{-|x-y|^2 / eps}` it runs at half that speed.
+- for $\mathcal{N}(0, S)$ $B(x) = S^{-1} ((S^2 + \varepsilon^2/4)^{1/2} - \varepsilon/2)\, x$: matrices by eigenvalues;
+- $(B(x) - x) / \varepsilon = \frac12 \nabla\log\rho + \varepsilon \nabla(\frac18 \Delta\log\rho + \frac1{16} |\nabla\log\rho|^2) +
+  O(\varepsilon^3)$: twice this is the score. The rows alone of the kernel, which are softmax attention and the kernel density, give
+  $1 \cdot \nabla\log\rho$;
+- $x \leftarrow 2x - B(x)$, which is one layer of Sinkhorn attention with $V = -I$, $A = I/\varepsilon$ in the normalised form
+  $z + \Gamma(z) - V z$, moves by the heat flow $\partial_t \rho = \frac12 \Delta\rho$ for a time $\varepsilon$. With the kernel
+  $e^{-|x-y|^2 / \varepsilon}$ it runs at half that speed.
 
 How fast the steps tend to the heat flow, and how far from Euler's they are, is in the study `heat`; `scores` has estimates from samples.
 """
@@ -68,9 +70,9 @@ class Spec:
     """Which Gaussians and temperatures, how many tokens."""
 
     deviations: tuple[float, ...] = (0.5, 1.0, 2.0)
-    """the s of N(0, s^2) on the line"""
+    r"""the $s$ of $\mathcal{N}(0, s^2)$ on the line"""
     eps: tuple[float, ...] = (0.32, 0.16, 0.08, 0.04, 0.02)
-    """the temperatures, falling, for s = 1 and the mixture; for N(0, s^2) they are s^2 times these"""
+    r"""the temperatures, falling, for $s = 1$ and the mixture; for $\mathcal{N}(0, s^2)$ they are $s^2$ times these"""
     nodes: int = 400
     """how many tokens on the line"""
     step: float = 0.05

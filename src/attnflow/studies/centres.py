@@ -1,10 +1,11 @@
-"""Under causal attention tokens gather around Renyi centres, and in the end around the first token (arXiv:2411.04990).
+r"""Under causal attention tokens gather around Renyi centres, and in the end around the first token (arXiv:2411.04990).
 
-Tokens come one after the other, and each sees those before it. A token farther than delta from all before it is a strong Renyi centre: it
-is not drawn anywhere for a long time, and gathers those that come later. Shown here:
+Tokens come one after the other, and each sees those before it. A token farther than $\delta$ from all before it is a strong Renyi centre:
+it is not drawn anywhere for a long time, and gathers those that come later. Shown here:
 
-- uniform tokens have 1/p strong centres on average, p the mass of a cap of radius delta: pi/delta on the circle, 1/sin^2(delta/2) on S^2;
-- for V = I everybody ends at the first token, which never moves.
+- uniform tokens have $1/p$ strong centres on average, $p$ the mass of a cap of radius $\delta$: $\pi/\delta$ on the circle,
+  $1/\sin^2(\delta/2)$ on $S^2$;
+- for $V = I$ everybody ends at the first token, which never moves.
 """
 
 import dataclasses
@@ -54,7 +55,7 @@ class Spec:
     times: tuple[float, ...] = (0.0, 1.0, 20.0)
     """when the moving tokens on the circle are shown"""
     collapse: float = 400.0
-    """the end of time of the run to one point, at beta = 1 in R^3"""
+    r"""the end of time of the run to one point, at $\beta = 1$ in $\mathbb{R}^3$"""
     seed: int = 0
     """of the draws"""
 

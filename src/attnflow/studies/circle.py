@@ -1,7 +1,7 @@
-"""The uniform law on the circle breaks up into as many clusters as its fastest mode has waves, three at beta = 5 (arXiv:2410.23228).
+r"""The uniform law on the circle breaks up into as many clusters as its fastest mode has waves, three at $\beta = 5$ (arXiv:2410.23228).
 
-Around the uniform law mode k grows at the rate `k^2 I_k(beta) / (beta I_0(beta))` under softmax attention, and on S^{d-1} at
-`k(k+d-2) I_{k+d/2-1}(beta) / (beta I_{d/2-1}(beta))`. Measured here, each against the others:
+Around the uniform law mode $k$ grows at the rate $k^2 I_k(\beta) / (\beta I_0(\beta))$ under softmax attention, and on $S^{d-1}$ at
+$k(k+d-2) I_{k+d/2-1}(\beta) / (\beta I_{d/2-1}(\beta))$. Measured here, each against the others:
 
 - the rates in closed form, from the law by automatic differentiation, and those of a density on a grid, on the circle and on spheres;
 - the number of clusters that white noise on the uniform law leads to, over many draws and inverse temperatures, and the fastest mode.

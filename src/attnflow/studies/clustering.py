@@ -1,10 +1,10 @@
-"""Tokens cluster: at the vertices of a polytope in R^3 with Q = K = V = I (arXiv:2305.05465), and on the sphere (arXiv:2312.10794).
+r"""Tokens cluster: at the vertices of a polytope in space with $Q = K = V = I$ (arXiv:2305.05465), and on the sphere (arXiv:2312.10794).
 
-In R^3 all tokens run to infinity; in the frame z = e^{-t} x they gather at the vertices of a polytope, as drawn on the poster of
-arXiv:2501.18322. The limit is known to lie in the hull of the start, and every place v of it to be its own leader, `<v, w> <= |v|^2` for
-all places w, because the logits e^{2t} <v, w> grow without bound. On S^2, under simple attention, uniform tokens gather in clusters long
-before these merge. The energy knows their masses w_k and centres c_k:
-`2 beta e^{-beta} E = sum_{k,l} w_k w_l e^{-beta (1 - <c_k, c_l>)}`.
+In $\mathbb{R}^3$ all tokens run to infinity; in the frame $z = e^{-t} x$ they gather at the vertices of a polytope, as drawn on the poster
+of arXiv:2501.18322. The limit is known to lie in the hull of the start, and every place $v$ of it to be its own leader,
+$\langle v, w\rangle \le |v|^2$ for all places $w$, because the logits $e^{2t} \langle v, w\rangle$ grow without bound. On $S^2$, under
+simple attention, uniform tokens gather in clusters long before these merge. The energy knows their masses $w_k$ and centres $c_k$:
+$2\beta e^{-\beta} E = \sum_{k,l} w_k w_l e^{-\beta (1 - \langle c_k, c_l\rangle)}$.
 """
 
 import dataclasses
@@ -48,11 +48,11 @@ class Spec:
     """How many tokens, how long."""
 
     tokens: int = 40
-    """how many tokens in R^3, uniform in [-5, 5]^3"""
+    r"""how many tokens in $\mathbb{R}^3$, uniform in $[-5, 5]^3$"""
     t1: float = 18.0
-    """the end of time in R^3"""
+    r"""the end of time in $\mathbb{R}^3$"""
     on_sphere: int = 128
-    """how many tokens on S^2, uniform"""
+    """how many tokens on $S^2$, uniform"""
     beta: float = 9.0
     """the inverse temperature there"""
     t2: float = 30.0

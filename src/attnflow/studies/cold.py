@@ -1,16 +1,18 @@
-"""At low temperature attention on the sphere is a linear flow, which ends on the dominating directions of V B^T (arXiv:2605.10931).
+r"""At low temperature attention on the sphere is a linear flow, which ends on the dominating directions of $V B^\top$ (arXiv:2605.10931).
 
-With the logit `beta <B y, x>` the average `m(x) = integral e^{beta <By,x>} y dmu / integral e^{beta <By,x>} dmu` tends to
-`B^T x / |B^T x|` if mu has a positive density, and the flow to `x' = P_x V B^T x / |B^T x|`. Measured here:
+With the logit $\beta\langle B y, x\rangle$ the average
+$m(x) = \int e^{\beta\langle By, x\rangle}\, y \,d\mu(y) / \int e^{\beta\langle By, x\rangle} \,d\mu(y)$ tends to $B^\top x / |B^\top x|$ if
+$\mu$ has a positive density, and the flow to $x' = P_x V B^\top x / |B^\top x|$. Measured here:
 
-- the Laplace principle as a rate. With B = I, `beta |m - x|` tends to `(((d-1)/2)^2 + |grad log rho|^2)^(1/2)`: (d-1)/2 for the uniform
-  law. On the circle, on S^2 and on laws symmetric about an axis in R^4 and R^8;
-- the flow. For a smooth law the distance W2 at a fixed time falls like 1/beta, on grids and on tokens; the theorem says
-  `(log(beta+1)/beta)^(1/2)`. Tokens stop following where the kernel becomes narrower than their gaps: their number must grow with beta;
-- concentration. The law tends to the push-forward of the first one under x -> Pi x / |Pi x|, with the spectral projector Pi of V B^T, which
-  is oblique; the orthogonal one onto the same eigenspace gives another law. At a finite beta tokens come close to that law, and leave it as
-  they cluster, as the bound `(log(beta+1)/beta)^(1/2) e^{Ct} + e^{-ct}` lets them. (B^T maps the eigenspace to itself here; if not,
-  n tokens soon have none near their keys, and leave earlier.)
+- the Laplace principle as a rate. With $B = I$, $\beta |m - x|$ tends to $((\frac{d-1}{2})^2 + |\nabla\log\rho|^2)^{1/2}$: $\frac{d-1}{2}$
+  for the uniform law. On the circle, on $S^2$ and on laws symmetric about an axis in $\mathbb{R}^4$ and $\mathbb{R}^8$;
+- the flow. For a smooth law the distance $W_2$ at a fixed time falls like $1/\beta$, on grids and on tokens; the theorem says
+  $(\log(\beta+1)/\beta)^{1/2}$. Tokens stop following where the kernel becomes narrower than their gaps: their number must grow with
+  $\beta$;
+- concentration. The law tends to the push-forward of the first one under $x \mapsto \Pi x / |\Pi x|$, with the spectral projector $\Pi$ of
+  $V B^\top$, which is oblique; the orthogonal one onto the same eigenspace gives another law. At a finite $\beta$ tokens come close to
+  that law, and leave it as they cluster, as the bound $(\log(\beta+1)/\beta)^{1/2} e^{Ct} + e^{-ct}$ lets them. ($B^\top$ maps the
+  eigenspace to itself here; if not, $n$ tokens soon have none near their keys, and leave earlier.)
 """
 
 import dataclasses
@@ -78,21 +80,21 @@ class Spec:
     cells: int = 512
     """how many cells the circle has; the angle of symmetric laws has half as many"""
     frequency: int = 24
-    """how fine the grid of S^2 is"""
+    """how fine the grid of $S^2$ is"""
     t1: float = 1.0
-    """when finite and infinite beta are compared"""
+    r"""when finite and infinite $\beta$ are compared"""
     tokens: tuple[int, ...] = (64, 512, 4096)
     """how many tokens follow on the circle; none leaves them out"""
     concentrating: int = 1000
-    """how many tokens concentrate on S^2"""
+    """how many tokens concentrate on $S^2$"""
     cold: tuple[float, ...] = (20.0, 100.0, 500.0)
-    """at which beta they do, beside the limit"""
+    r"""at which $\beta$ they do, beside the limit"""
     t2: float = 6.0
     """until when they do"""
     spaces: tuple[str, ...] = _SPACES
-    """where there are grids: the circle, and some of S^2, R^4 and R^8"""
+    r"""where there are grids: the circle, and some of $S^2$, $\mathbb{R}^4$ and $\mathbb{R}^8$"""
     seed: int = 0
-    """of the tokens on S^2"""
+    """of the tokens on $S^2$"""
 
     def __post_init__(self):
         if len(self.betas) < _LAST or not all(0 < small < large < math.inf for small, large in zip(self.betas, self.betas[1:])):

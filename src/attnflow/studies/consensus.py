@@ -1,19 +1,20 @@
-"""Consensus-based optimisation is softmax attention: the same drift, the same Laplace principle (arXiv:2211.05238, arXiv:2605.10931).
+r"""Consensus-based optimisation is softmax attention: the same drift, the same Laplace principle (arXiv:2211.05238, arXiv:2605.10931).
 
-Polarised consensus-based optimisation of a function f, here without noise, moves particles by
+Polarised consensus-based optimisation of a function $f$, here without noise, moves particles by
 
-    x' = m(x) - x,   m(x) = integral k(x, y) e^{-beta f(y)} y drho(y) / integral k(x, y) e^{-beta f(y)} drho(y).
+$$x' = m(x) - x, \qquad m(x) = \frac{\int k(x, y)\, e^{-\beta f(y)}\, y \,d\rho(y)}{\int k(x, y)\, e^{-\beta f(y)} \,d\rho(y)}.$$
 
-With `k = e^{-|x-y|^2 / (2 kappa^2)}` and `f(y) = 1/2 <y - c, H (y - c)>` the logarithm of the weight is a logit,
-`A = R = I / kappa^2`, `P = I / kappa^2 + beta H`, `p = beta H c`, and the drift is that of normalised softmax attention with V = I.
-Without polarisation, k = 1, m is one point for all. Then, for a Gaussian N(m, S),
+With $k = e^{-|x-y|^2 / (2\kappa^2)}$ and $f(y) = \frac12 \langle y - c, H (y - c)\rangle$ the logarithm of the weight is a logit,
+$A = R = I / \kappa^2$, $P = I / \kappa^2 + \beta H$, $p = \beta H c$, and the drift is that of normalised softmax attention with $V = I$.
+Without polarisation, $k = 1$, $m$ is one point for all. Then, for a Gaussian $\mathcal{N}(m, S)$,
 
-- Laplace's principle: `m_beta - c = (S^-1 + beta H)^-1 S^-1 (m - c)`, which is `H^-1 S^-1 (m - c) / beta` up to `O(beta^-2)`;
-- the flow: S = S_0 e^{-2t}, and where H and S_0 commute `m - c` ends at `(I + beta H S_0)^{-1/2} (m_0 - c)`: the particles agree on a point
-  that is `beta^{-1/2}` from the minimiser.
+- Laplace's principle: $m_\beta - c = (S^{-1} + \beta H)^{-1} S^{-1} (m - c)$, which is $H^{-1} S^{-1} (m - c) / \beta$ up to
+  $O(\beta^{-2})$;
+- the flow: $S = S_0 e^{-2t}$, and where $H$ and $S_0$ commute $m - c$ ends at $(I + \beta H S_0)^{-1/2} (m_0 - c)$: the particles agree on
+  a point that is of order $\beta^{-1/2}$ from the minimiser.
 
-On the circle `f(y) = -1/2 <y, B y>` has two minimisers, the top eigenvectors of B. Polarised, `k = e^{kappa <x, y>}`, particles find
-both; with k = 1 they agree on one point.
+On the circle $f(y) = -\frac12 \langle y, B y\rangle$ has two minimisers, the top eigenvectors of $B$. Polarised,
+$k = e^{\kappa\langle x, y\rangle}$, particles find both; with $k = 1$ they agree on one point.
 """
 
 import dataclasses

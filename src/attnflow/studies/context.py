@@ -1,9 +1,9 @@
-"""With longer contexts attention must sharpen like log n / (1-r), or tokens become one or ignore each other (arXiv:2510.05554).
+r"""With longer contexts attention must sharpen like $\log n / (1-r)$, or tokens become one or ignore each other (arXiv:2510.05554).
 
-n tokens with a common cosine r, one layer of softmax attention without residual at `beta = gamma log n`: the cosine of two outputs tends to
-1, 4r/(1+3r) or r for gamma below, at and above 1/(1-r). Shown here: the exact value at finite n by its formula, by attention on the tokens
-themselves in R^n for moderate n, and by the two rows of the attention matrix for n up to a million, in which an output in R^{n+1} is
-`sqrt(r) e_0 + sqrt(1-r) p` with p the row.
+Take $n$ tokens with a common cosine $r$, one layer of softmax attention without residual at $\beta = \gamma \log n$: the cosine of two
+outputs tends to 1, $4r/(1+3r)$ or $r$ for $\gamma$ below, at and above $1/(1-r)$. Shown here: the exact value at finite $n$ by its
+formula, by attention on the tokens themselves in $\mathbb{R}^n$ for moderate $n$, and by the two rows of the attention matrix for $n$ up
+to a million, in which an output in $\mathbb{R}^{n+1}$ is $\sqrt{r}\, e_0 + \sqrt{1-r}\, p$ with $p$ the row.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class Spec:
     cosine: float = 0.5
     """the common cosine r of the tokens"""
     gammas: tuple[float, ...] = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
-    """gamma over its critical value 1/(1-r)"""
+    r"""$\gamma$ over its critical value $1/(1-r)$"""
     tokens: tuple[int, ...] = (10, 100, 1000, 10_000, 100_000, 1_000_000)
     """how many tokens"""
     explicit: int = 1000

@@ -1,9 +1,9 @@
-"""Tokens on the sphere gather in clusters, and clusters live long (arXiv:2312.10794, arXiv:2410.06833).
+r"""Tokens on the sphere gather in clusters, and clusters live long (arXiv:2312.10794, arXiv:2410.06833).
 
-Under simple attention, `x_i' = P_{x_i} sum_j softmax_j(beta <x_i, x_j>) x_j`, tokens uniform on S^2 soon gather in a
-few clusters. Then nothing seems to happen until, after a time of order `e^{beta (1 - <x, y>)}`, the closest clusters x
-and y merge. The energy climbs a staircase: where clusters of masses w_k are far apart, `2 beta e^{-beta} E` is nearly
-`sum_k w_k^2`.
+Under simple attention, $x_i' = P_{x_i} \sum_j \mathrm{softmax}_j(\beta\langle x_i, x_j\rangle)\, x_j$, tokens uniform on $S^2$ soon gather
+in a few clusters. Then nothing seems to happen until, after a time of order $e^{\beta (1 - \langle x, y\rangle)}$, the closest clusters
+$x$ and $y$ merge. The energy climbs a staircase: where clusters of masses $w_k$ are far apart, $2\beta e^{-\beta} E$ is nearly
+$\sum_k w_k^2$.
 
 Beside this simulation run three small ones whose answer is known, for the checks.
 """

@@ -1,15 +1,16 @@
-"""Orthonormal tokens stay equiangular, and their cosine solves a scalar equation; the energy climbs (arXiv:2312.10794, arXiv:2512.01868).
+r"""Orthonormal tokens stay equiangular, and their cosine solves a scalar equation; the energy climbs (arXiv:2312.10794, arXiv:2512.01868).
 
-Simple attention on the sphere (V = I, A = beta I), softmax (SA) and unnormalised (USA), from n orthonormal tokens: all pairs keep one
-common cosine g, with
+Simple attention on the sphere ($V = I$, $A = \beta I$), softmax (SA) and unnormalised (USA), from $n$ orthonormal tokens: all pairs keep
+one common cosine $g$, with
 
-- SA: `g' = 2 e^{beta g} (1 - g) ((n-1) g + 1) / (e^beta + (n-1) e^{beta g})`, so that 1 - g falls like e^{-2t} in the end, for every beta;
-- USA: `g' = (2/n) e^{beta g} (1 - g) ((n-1) g + 1)`, and 1 - g falls like e^{-2 e^beta t};
-- the simplex `g = -1/(n-1)` stands still under both.
+- SA: $g' = 2 e^{\beta g} (1 - g) ((n-1) g + 1) / (e^\beta + (n-1) e^{\beta g})$, so that $1 - g$ falls like $e^{-2t}$ in the end, for every
+  $\beta$;
+- USA: $g' = \frac2n e^{\beta g} (1 - g) ((n-1) g + 1)$, and $1 - g$ falls like $\exp(-2 e^\beta t)$;
+- the simplex $g = -1/(n-1)$ stands still under both.
 
-The equation separates: the time at which the gap 1 - g has a given size is an integral, and tokens are looked at then. From random tokens
-of the same sphere the energy `E = 1/(2 beta) double-integral e^{beta <x, y>}` never decreases; USA is its gradient ascent,
-`x_i' = n grad_i E` (n, as a token has mass 1/n).
+The equation separates: the time at which the gap $1 - g$ has a given size is an integral, and tokens are looked at then. From random
+tokens of the same sphere the energy $E = \frac{1}{2\beta} \iint e^{\beta\langle x, y\rangle} \,d\mu\,d\mu$ never decreases; USA is its
+gradient ascent, $x_i' = n \nabla_i E$ ($n$, as a token has mass $1/n$).
 """
 
 import dataclasses

@@ -1,17 +1,20 @@
-"""Heat flow of FashionMNIST by Sinkhorn attention at eps = 1e2, forward and reverse (an experiment of the authors of arXiv:2406.10823).
+r"""Heat flow of FashionMNIST by Sinkhorn attention at $\varepsilon = 100$, forward and reverse (by the authors of arXiv:2406.10823).
 
-Images are tokens in R^784. Forward, `x <- 2x - B(x)`, an image leaves the average B of those that it sees; reverse, `x <- B(x)`, it goes
-there. The source does not say how pixels are scaled, and that decides everything: what an image sees depends on eps over the squared
-distance of images. `measured` has the figures. For 2000 images, by the perplexity of the first bridge (how many images one sees):
+Images are tokens in $\mathbb{R}^{784}$. Forward, $x \leftarrow 2x - B(x)$, an image leaves the average $B$ of those that it sees; reverse,
+$x \leftarrow B(x)$, it goes there. The source does not say how pixels are scaled, and that decides everything: what an image sees depends
+on $\varepsilon$ over the squared distance of images. `measured` has the figures. For 2000 images, by the perplexity of the first bridge
+(how many images one sees):
 
-- pixels in [0, 255]: 1.0, an image sees itself alone, and nothing moves;
-- pixels in [0, 1]: 1940, B is nearly the mean of all, and a step nearly doubles the distance to it;
-- pixels in [0, 5], the default: 17; the squared distance to the nearest image is 5.4 eps, the total variance 17 eps.
+- pixels in $[0, 255]$: 1.0, an image sees itself alone, and nothing moves;
+- pixels in $[0, 1]$: 1940, $B$ is nearly the mean of all, and a step nearly doubles the distance to it;
+- pixels in $[0, 5]$, the default: 17; the squared distance to the nearest image is $5.4\,\varepsilon$, the total variance
+  $17\,\varepsilon$.
 
-What one sees is not the heat flow of a density on R^784, under which the total variance would grow by 784 eps a step and images would
-drown in noise. Tokens stay in the affine hull of the data; forward, each moves away from its neighbours, gains contrast to them, and all
-but stops when it sees none: the variance gains 0.16 % of 784 eps a step, most of it in the first. Reverse, images melt into those they
-resemble, of their own class or not. The way back from the forward flow leads towards the data, as slowly.
+What one sees is not the heat flow of a density on $\mathbb{R}^{784}$, under which the total variance would grow by $784\,\varepsilon$ a
+step and images would drown in noise. Tokens stay in the affine hull of the data; forward, each moves away from its neighbours, gains
+contrast to them, and all but stops when it sees none: the variance gains 0.16 % of $784\,\varepsilon$ a step, most of it in the first.
+Reverse, images melt into those they resemble, of their own class or not. The way back from the forward flow leads towards the data, as
+slowly.
 """
 
 import dataclasses

@@ -1,14 +1,16 @@
-"""Attention moves a Gaussian as a Gaussian: to a blow-up, to infinity, or to one of low rank (arXiv:2501.18322).
+r"""Attention moves a Gaussian as a Gaussian: to a blow-up, to infinity, or to one of low rank (arXiv:2501.18322).
 
-From N(m, S) each law has an affine velocity `V E[y|x]`, so that `S' = M S + S M^T` with its own M. With A the matrix of the logit,
+From $\mathcal{N}(m, S)$ each law has an affine velocity $V E[y|x]$, so that $S' = M S + S M^\top$ with its own $M$. With $A$ the matrix of
+the logit,
 
-- softmax, `<Qx, Ky>`: `M = V S A`, `A = K^T Q`. For V = I, `S(t)^-1 = S_0^-1 - (A + A^T) t`, up to the time when it is singular;
-- L2, `-|Qx - Ky|^2`: `M = V (S^-1 + 2 K^T K)^-1 A`, `A = 2 K^T Q`, for all times;
-- Sinkhorn, the same logit: `M = V W A`, where W solves `W + W A S A^T W = S`.
+- softmax, $\langle Qx, Ky\rangle$: $M = V S A$, $A = K^\top Q$. For $V = I$, $S(t)^{-1} = S_0^{-1} - (A + A^\top)\, t$, up to the time
+  when it is singular;
+- L2, $-|Qx - Ky|^2$: $M = V (S^{-1} + 2 K^\top K)^{-1} A$, $A = 2 K^\top Q$, for all times;
+- Sinkhorn, the same logit: $M = V W A$, where $W$ solves $W + W A S A^\top W = S$.
 
-The velocities are compared with those of tokens on a fine grid, in the plane. In R^d with random Q, K, V softmax blows up in half of the
-runs; where it settles, S tends to low rank: here to d/2, rounded down, or less, but for one in 79. Runs that become too stiff for explicit
-steps, a quarter in R^3 and nearly half in R^5, are counted but not judged.
+The velocities are compared with those of tokens on a fine grid, in the plane. In $\mathbb{R}^d$ with random $Q$, $K$, $V$ softmax blows up
+in half of the runs; where it settles, $S$ tends to low rank: here to $d/2$, rounded down, or less, but for one in 79. Runs that become too
+stiff for explicit steps, a quarter in $\mathbb{R}^3$ and nearly half in $\mathbb{R}^5$, are counted but not judged.
 """
 
 import collections

@@ -1,22 +1,24 @@
-"""The spectrum of V decides what tokens tend to: a polytope, hyperplanes, polytope x subspace, or nothing (arXiv:2305.05465).
+r"""The spectrum of $V$ decides what tokens tend to: a polytope, hyperplanes, polytope × subspace, or nothing (arXiv:2305.05465).
 
-Tokens in R^d under softmax attention with A = I, in the frame z = e^{-tV} x, from many random starts. The limit of each is found by
-`af.limit_shape`, which is told V but not the theorem, and compared with `af.predict_limit`:
+Tokens in $\mathbb{R}^d$ under softmax attention with $A = I$, in the frame $z = e^{-tV} x$, from many random starts. The limit of each is
+found by `af.limit_shape`, which is told $V$ but not the theorem, and compared with `af.predict_limit`:
 
-- V = I: the tokens gather at the vertices of a polytope. The hull of z only shrinks on the way;
-- V with a simple largest eigenvalue: the product with the left eigenvector takes at most three values;
-- V = I on a subspace and smaller on an invariant complement: a polytope in the one, anything in the other. In the plane the subspace is a
-  line and the polytope a segment, so that these are hyperplanes again. The small eigenvalue is negative here: z runs off along them;
-- V = -I: z diverges like e^t t^(-1/2), because x itself tends to 0 like t^(-1/2).
+- $V = I$: the tokens gather at the vertices of a polytope. The hull of $z$ only shrinks on the way;
+- $V$ with a simple largest eigenvalue: the product with the left eigenvector takes at most three values;
+- $V = I$ on a subspace and smaller on an invariant complement: a polytope in the one, anything in the other. In the plane the subspace is a
+  line and the polytope a segment, so that these are hyperplanes again. The small eigenvalue is negative here: $z$ runs off along them;
+- $V = -I$: $z$ diverges like $e^t t^{-1/2}$, because $x$ itself tends to 0 like $t^{-1/2}$.
 
-All of this is about softmax. With doubly stochastic attention and V = I there is no polytope: as the logits e^{2t} <z_i, z_j> grow, the
-matrix tends to the permutation with the largest sum of logits, the identity, and tokens freeze where they are before they have gathered.
+All of this is about softmax. With doubly stochastic attention and $V = I$ there is no polytope: as the logits
+$e^{2t} \langle z_i, z_j\rangle$ grow, the matrix tends to the permutation with the largest sum of logits, the identity, and tokens freeze
+where they are before they have gathered.
 
-On the line with V = 1 the attention matrix of x tends to a Boolean one: all rows but at most one pick the largest or the smallest token.
+On the line with $V = 1$ the attention matrix of $x$ tends to a Boolean one: all rows but at most one pick the largest or the smallest
+token.
 
-The matrices here are gentle. Measured to t = 18 from 100 starts of 20 tokens with other ones, no verdict is wrong, but some are undecided:
-with the eigenvalues 1 and 0.8 in the plane 21, because a token whose own pull is e^{1.6 t} follows the others, e^{2t}, late; with 1, 0.3
-and -0.2 in space and eigenvectors far from orthogonal 3, whose equation becomes too stiff for explicit steps.
+The matrices here are gentle. Measured to $t = 18$ from 100 starts of 20 tokens with other ones, no verdict is wrong, but some are
+undecided: with the eigenvalues 1 and 0.8 in the plane 21, because a token whose own pull is $e^{1.6 t}$ follows the others, $e^{2t}$,
+late; with 1, 0.3 and -0.2 in space and eigenvectors far from orthogonal 3, whose equation becomes too stiff for explicit steps.
 """
 
 import collections
@@ -79,7 +81,7 @@ class Spec:
     starts: int = 100
     """how many random starts for every V"""
     tokens: int = 20
-    """how many tokens, uniform in [-5, 5]^d"""
+    """how many tokens, uniform in $[-5, 5]^d$"""
     t1: float = 18.0
     """the final time"""
     t_raw: float = 1000.0

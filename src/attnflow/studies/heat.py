@@ -1,19 +1,20 @@
-"""The bridge step x <- 2x - B is a second-order scheme for the heat flow, Euler a first-order one (arXiv:2406.10823).
+r"""The bridge step $x \leftarrow 2x - B(x)$ is a second-order scheme for the heat flow, Euler a first-order one (arXiv:2406.10823).
 
-Both are schemes for `d_t rho = 1/2 Laplace rho`, whose characteristics are `x' = -1/2 grad log rho_t(x)`:
+Both are schemes for $\partial_t \rho = \frac12 \Delta\rho$, whose characteristics are $x' = -\frac12 \nabla\log\rho_t(x)$:
 
-- bridge: `x <- 2x - B(x)`, B the barycentric map of the self-bridge of the scheme's own law at temperature eps;
-- Euler: `x <- x - eps/2 grad log rho(x)`.
+- bridge: $x \leftarrow 2x - B(x)$, $B$ the barycentric map of the self-bridge of the scheme's own law at temperature $\varepsilon$;
+- Euler: $x \leftarrow x - \frac{\varepsilon}{2} \nabla\log\rho(x)$.
 
-The sources prove that both converge uniformly on [0, T] and call the bridge first order. Measured here is
-`sup over k eps <= T of W2(scheme after k steps, rho_{k eps})` against eps: the bridge is of order two. Measured too is
-`W2(Euler, bridge) / eps` after one step. By the expansion of B in eps it is `c eps`, with c the norm in L2(rho) of
-`1/8 grad Laplace log rho + 1/16 grad |grad log rho|^2`, that is `1/(8 s^3)` for N(0, s^2); a poster of the authors has eps^2.
+The sources prove that both converge uniformly on $[0, T]$ and call the bridge first order. Measured here is the largest $W_2$ of the
+scheme after $k$ steps to $\rho_{k\varepsilon}$, over $k\varepsilon \le T$, against $\varepsilon$: the bridge is of order two. Measured too
+is $W_2$ of Euler and bridge after one step, over $\varepsilon$. By the expansion of $B$ in $\varepsilon$ it is $c\,\varepsilon$, with $c$
+the norm in $L^2(\rho)$ of $\frac18 \nabla\Delta\log\rho + \frac1{16} \nabla|\nabla\log\rho|^2$, that is $1/(8 s^3)$ for
+$\mathcal{N}(0, s^2)$; a poster of the authors has $\varepsilon^2$.
 
 Gaussians are in closed form, and the score of Euler is that of its own law. A mixture does not stay one under Euler, and the score of the
 law that it becomes is not known: there the score is that of the exact law at the time of the step, which makes it Euler's method for the
 characteristics. Mixtures are quadrature tokens, without sampling noise, compared with the same tokens moved along the exact
-characteristics. On the line that is W2, by sorting; in the plane the distance token to token is an upper bound of W2.
+characteristics. On the line that is $W_2$, by sorting; in the plane the distance token to token is an upper bound of $W_2$.
 """
 
 import dataclasses
@@ -74,7 +75,7 @@ class Spec:
     t1: float = 0.5
     """the final time"""
     steps: tuple[int, ...] = (4, 8, 16, 32, 64)
-    """on the line: how many steps to the final time, for each eps = t1 / steps"""
+    r"""on the line: how many steps to the final time, for each $\varepsilon$ = `t1` / steps"""
     nodes: int = 400
     """on the line: how many quadrature tokens"""
     plane_steps: tuple[int, ...] = (3, 4, 6, 8, 12)

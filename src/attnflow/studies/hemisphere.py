@@ -1,9 +1,9 @@
-"""Tokens in an open hemisphere collapse to one point, and n uniform ones lie in one with Wendel's probability (arXiv:2312.10794).
+r"""Tokens in an open hemisphere collapse to one point, and $n$ uniform ones lie in one with Wendel's probability (arXiv:2312.10794).
 
-Wendel (1962): n uniform points of S^{d-1} lie in an open hemisphere with probability `2^{-(n-1)} sum_{k<d} C(n-1, k)`. A linear program
-decides it for thousands of draws; every draw that is a member is then moved by simple attention until it is one point.
+Wendel (1962): $n$ uniform points of $S^{d-1}$ lie in an open hemisphere with probability $2^{1-n} \sum_{k<d} \binom{n-1}{k}$. A linear
+program decides it for thousands of draws; every draw that is a member is then moved by simple attention until it is one point.
 
-Others collapse too: for d >= 3 almost every start does in the end. So the share of runs that have collapsed does not estimate Wendel's
+Others collapse too: for $d \ge 3$ almost every start does in the end. So the share of runs that have collapsed does not estimate Wendel's
 number.
 """
 

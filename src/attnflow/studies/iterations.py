@@ -1,13 +1,13 @@
-"""A few Sinkhorn iterations do not make attention doubly stochastic when logits are large (for the Sinkformers of arXiv:2110.11773).
+r"""A few Sinkhorn iterations do not make attention doubly stochastic when logits are large (for the Sinkformers of arXiv:2110.11773).
 
-Sinkformers normalise the rows and the columns of e^l in turn, and stop after a few half-steps. For standard normal tokens with logits
-`beta <x, y> / sqrt(d)` this study has
+Sinkformers normalise the rows and the columns of $e^\ell$ in turn, and stop after a few half-steps. For standard normal tokens with logits
+$\beta\langle x, y\rangle / \sqrt{d}$ this study has
 
-- the column error `max_j |sum_i K_ij - 1|` after k half-steps, rows last, against an iteration written in NumPy;
-- its rate in the end: each pair of half-steps shrinks it by s^2, where s is the second singular value of the limit;
-- the converged solver: doubly stochastic to its tolerance, and of the form `e^{f(x) + l(x, y) + g(y)}`, which only one such matrix has;
+- the column error $\max_j |\sum_i K_{ij} - 1|$ after $k$ half-steps, rows last, against an iteration written in NumPy;
+- its rate in the end: each pair of half-steps shrinks it by $s^2$, where $s$ is the second singular value of the limit;
+- the converged solver: doubly stochastic to its tolerance, and of the form $e^{f(x) + \ell(x, y) + g(y)}$, which only one such matrix has;
 - causal attention: a doubly stochastic lower-triangular matrix is the identity, and the iteration creeps towards it. For two tokens the
-  weight that the second gives the first is `1 / (1/c + 2k)` after k normalisations of the columns and rows, from c.
+  weight that the second gives the first is $1 / (1/c + 2k)$ after $k$ normalisations of the columns and rows, from $c$.
 """
 
 import dataclasses

@@ -1,11 +1,13 @@
-"""The self-bridge is the stationary Langevin pair up to o(eps^2) in symmetric relative entropy (arXiv:2406.10823).
+r"""The self-bridge is the stationary Langevin pair up to $o(\varepsilon^2)$ in symmetric relative entropy (arXiv:2406.10823).
 
-Let l be the law of (X_0, X_eps) for `dX = 1/2 grad log rho dt + dB` with X_0 ~ rho, and pi the Schrodinger bridge of rho to itself at
-temperature eps. The theorem bounds `H(l|pi) + H(pi|l)` by `C eps^2` times the root of Fisher informations, one of which vanishes in the
-limit, so that it is o(eps^2). The slides print the drift with the other sign, under which rho is not stationary.
+Let $\ell$ be the law of $(X_0, X_\varepsilon)$ for $dX = \frac12 \nabla\log\rho\,dt + dB$ with $X_0 \sim \rho$, and $\pi$ the Schrodinger
+bridge of $\rho$ to itself at temperature $\varepsilon$. The theorem bounds $H(\ell|\pi) + H(\pi|\ell)$ by $C\varepsilon^2$ times the root
+of Fisher informations, one of which vanishes in the limit, so that it is $o(\varepsilon^2)$. The slides print the drift with the other
+sign, under which $\rho$ is not stationary.
 
-Measured here: it is of order eps^4. For N(0, 1) it is known in closed form, `eps^4 / 1152 (1 + O(eps))`. For a smooth law on the line a
-formal expansion gives `eps^4 / 72 integral V''^2 drho`, `V = 1/4 (log rho)'' + 1/8 (log rho)'^2`: see `attnflow.theory.langevin`.
+Measured here: it is of order $\varepsilon^4$. For $\mathcal{N}(0, 1)$ it is known in closed form,
+$\frac{\varepsilon^4}{1152} (1 + O(\varepsilon))$. For a smooth law on the line a formal expansion gives
+$\frac{\varepsilon^4}{72} \int (V'')^2 \,d\rho$, $V = \frac14 (\log\rho)'' + \frac18 ((\log\rho)')^2$: see `attnflow.theory.langevin`.
 """
 
 import dataclasses

@@ -1,14 +1,15 @@
-"""How much attention amplifies a change of its tokens: like n^1/2 and like R^2, and never beyond the bound (arXiv:2312.14820).
+r"""How much attention amplifies a change of its tokens: like $n^{1/2}$ and like $R^2$, and never beyond the bound (arXiv:2312.14820).
 
-For softmax attention on n tokens in the ball of radius R, as a map of all tokens together, `Lip <= 3^1/2 |V| (|A|^2 R^4 (4n+1) + n)^1/2`.
-The local constant is the largest singular value of the derivative. Three families of tokens, with A = V = I unless said otherwise:
+For softmax attention on $n$ tokens in the ball of radius $R$, as a map of all tokens together,
+$\mathrm{Lip} \le \sqrt{3}\, |V|\, (|A|^2 R^4 (4n+1) + n)^{1/2}$. The local constant is the largest singular value of the derivative. Three
+families of tokens, with $A = V = I$ unless said otherwise:
 
-- one leader: a token at R e, all others at R e / 2. If R^2/4 is well above log n, all attend to the leader alone; when it moves, so do n
-  outputs, and the constant is n^1/2;
-- two poles, R e and -R e, and a token at 0, which attends to all three alike. For large R the poles attend to themselves; the output of the
-  token moves along e by `a = 2/3 R^2 + 1/3` times its own change, the covariance of the tokens and its own weight, and by a third of that
-  of each pole: the constant is `(a^2 + 2/9)^1/2`, up to O(R^-4);
-- random tokens in the ball with random Q, K, V: the bound holds; it is far from sharp.
+- one leader: a token at $R e$, all others at $R e / 2$. If $R^2/4$ is well above $\log n$, all attend to the leader alone; when it moves,
+  so do $n$ outputs, and the constant is $n^{1/2}$;
+- two poles, $R e$ and $-R e$, and a token at 0, which attends to all three alike. For large $R$ the poles attend to themselves; the output
+  of the token moves along $e$ by $a = \frac23 R^2 + \frac13$ times its own change, the covariance of the tokens and its own weight, and by
+  a third of that of each pole: the constant is $(a^2 + \frac29)^{1/2}$, up to $O(R^{-4})$;
+- random tokens in the ball with random $Q$, $K$, $V$: the bound holds; it is far from sharp.
 
 The derivative is checked against finite differences of the velocity, without automatic derivatives.
 """

@@ -1,19 +1,21 @@
-"""Causal tokens have a mean field on [0, 1] x R, where order is a coordinate that never moves (arXiv:2501.18322).
+r"""Causal tokens have a mean field on $[0, 1] \times \mathbb{R}$, where order is a coordinate that never moves (arXiv:2501.18322).
 
-A token at order s sees those at tau <= s. A law of pairs (order, point) moves by
+A token at order $s$ sees those at $\tau \le s$. A law of pairs (order, point) moves by
 
-    Gamma(s, x) = (0, V integral over tau <= s of y e^{<A x, y>} dmu / integral over tau <= s of e^{<A x, y>} dmu).
+$$\Gamma(s, x) = \left(0,\; V \frac{\int_{\tau \le s} e^{\langle A x, y\rangle}\, y \,d\mu(\tau, y)}
+{\int_{\tau \le s} e^{\langle A x, y\rangle} \,d\mu(\tau, y)}\right).$$
 
 Shown here, from one smooth law on a compact set, as a density on a grid and as tokens drawn from it:
 
-- tokens tend to the grid like n^(-1/2). The distance is W2 of the laws of x given that the order lies in a quarter of [0, 1]: on the line
-  W2 of n independent tokens to their law is of order n^(-1/2), in the plane it is not; and the mask treats each quarter differently. The
-  first is shown and not fitted: a token at s sees n s others, so that the rate is (n s)^(-1/2), whose square is not integrable at s = 0;
+- tokens tend to the grid like $n^{-1/2}$. The distance is $W_2$ of the laws of $x$ given that the order lies in a quarter of $[0, 1]$: on
+  the line $W_2$ of $n$ independent tokens to their law is of order $n^{-1/2}$, in the plane it is not; and the mask treats each quarter
+  differently. The first is shown and not fitted: a token at $s$ sees $n s$ others, so that the rate is $(n s)^{-1/2}$, whose square is not
+  integrable at $s = 0$;
 - the grid converges with order two along the line and along the order. The second needs a token to see half of its own cell of order;
   with the whole of it, as for tokens at the middles of the cells, it is order one;
-- the marginal in s is kept to round-off;
-- the first token sees itself alone, x' = V x. A density has no first token: what comes first is the law of x given s = 0, and it moves as
-  if there were no mask. So does the first cell of order.
+- the marginal in $s$ is kept to round-off;
+- the first token sees itself alone, $x' = V x$. A density has no first token: what comes first is the law of $x$ given $s = 0$, and it
+  moves as if there were no mask. So does the first cell of order.
 """
 
 import dataclasses

@@ -1,22 +1,23 @@
-"""Lost in the middle: under causal attention with ALiBi the last token hears least those between (after arXiv:2605.09213).
+r"""Lost in the middle: under causal attention with ALiBi the last token hears least those between (after arXiv:2605.09213).
 
 That paper proves a U-shaped profile for causal tokens, independent and uniform, under a smallness condition. Derived here for tokens on
-the circle, `theta_i' =` the softmax average of `sin(theta_j - theta_i)` over j <= i with logits
-`beta cos(theta_i - theta_j) - a (s_i - s_j)`, where s = i/n is the order. Uniform tokens stay uniform, and a small mode `e^{ik theta}`,
-of size eta(s) at order s, obeys
+the circle: $\theta_i'$ is the softmax average of $\sin(\theta_j - \theta_i)$ over $j \le i$ with logits
+$\beta\cos(\theta_i - \theta_j) - a (s_i - s_j)$, where $s_i = i/n$ is the order. Uniform tokens stay uniform, and a small mode
+$e^{ik\theta}$, of size $\eta(s)$ at order $s$, obeys
 
-    d/dt eta(s) = lambda_k (P eta)(s),   (P eta)(s) = integral_0^s g'(tau) eta(tau) / g(s) dtau,
+$$\frac{d}{dt} \eta(s) = \lambda_k (P\eta)(s), \qquad (P\eta)(s) = \int_0^s \frac{g'(\tau)\, \eta(\tau)}{g(s)} \,d\tau,$$
 
-with `lambda_k = k^2 I_k(beta) / (beta I_0(beta))` and `g(s) = e^{as} - 1`. In the variable g, P is the Cesaro mean, whose powers are known:
-for T = lambda_k t, the kernel of `e^{TP}` from tau to the last token s = 1 is
+with $\lambda_k = k^2 I_k(\beta) / (\beta I_0(\beta))$ and $g(s) = e^{as} - 1$. In the variable $g$, $P$ is the Cesaro mean, whose powers
+are known: for $T = \lambda_k t$, the kernel of $e^{TP}$ from $\tau$ to the last token $s = 1$ is
 
-    G_T(tau) = (g'(tau) / g(1)) sqrt(T / L) I_1(2 sqrt(T L)),   L = log(g(1) / g(tau)).
+$$G_T(\tau) = \frac{g'(\tau)}{g(1)} \sqrt{\frac{T}{L}}\, I_1(2\sqrt{T L}), \qquad L = \log\frac{g(1)}{g(\tau)}.$$
 
-So `n dtheta_n(t) / dtheta_j(0) -> 2 sum_k G_{lambda_k t}(tau_j) cos k(theta_n - theta_j)`. The first factor of G rises with tau
-(recency), the others fall from infinity at 0 (primacy). At tau = 1 it rises just if `T < 2 (1 - e^{-a})`: then there is a minimum between.
+So $n\, \partial\theta_n(t) / \partial\theta_j(0) \to 2 \sum_k G_{\lambda_k t}(\tau_j) \cos k(\theta_n - \theta_j)$. The first factor of $G$
+rises with $\tau$ (recency), the others fall from infinity at 0 (primacy). At $\tau = 1$ it rises just if $T < 2 (1 - e^{-a})$: then there
+is a minimum between.
 
-If all keys are the same, `e^{t(A - I)}` with the ALiBi matrix A itself is the rollout of attention; its last row is G with T = t, times
-`e^{-t}`, and in the end the first token has all of it.
+If all keys are the same, $e^{t(A - I)}$ with the ALiBi matrix $A$ itself is the rollout of attention; its last row is $G$ with $T = t$,
+times $e^{-t}$, and in the end the first token has all of it.
 """
 
 import dataclasses
@@ -77,7 +78,7 @@ class Spec:
     rollout: int = 128
     """how many tokens with the same keys"""
     depths: tuple[float, ...] = (0.5, 1.0, 3.0)
-    """the depths T of the rollout, rising; the last above 2 (1 - e^{-slope}), the others below"""
+    """the depths $T$ of the rollout, rising; the last above $2 (1 - e^{-a})$ for the slope $a$, the others below"""
 
     def __post_init__(self):
         if not (self.beta > 0 and self.slope > 0):

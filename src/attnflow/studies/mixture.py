@@ -1,10 +1,11 @@
-"""Sinkhorn attention carries a mixture along the heat flow; the bridge of N(0, 1) to itself hugs the diagonal (arXiv:2406.10823).
+r"""Sinkhorn attention carries a mixture along the heat flow; the bridge of a normal law to itself hugs the diagonal (arXiv:2406.10823).
 
-The experiments of the authors, at eps = 0.01: tokens of `1/2 N(-2, 1) + 1/2 N(2, 1)` moved by `x <- 2x - B(x)`, each step a time eps of the
-heat flow `d_t rho = 1/2 Laplace rho`, whose exact law is `1/2 N(-2, 1 + t) + 1/2 N(2, 1 + t)`; and the bridge of N(0, 1) to itself drawn as
-a coupling, where y given x is `N(M x, eps M)` with `M = (1 + eps^2/4)^1/2 - eps/2`.
+The experiments of the authors, at $\varepsilon = 0.01$: tokens of $\frac12 \mathcal{N}(-2, 1) + \frac12 \mathcal{N}(2, 1)$ moved by
+$x \leftarrow 2x - B(x)$, each step a time $\varepsilon$ of the heat flow $\partial_t \rho = \frac12 \Delta\rho$, whose exact law is
+$\frac12 \mathcal{N}(-2, 1 + t) + \frac12 \mathcal{N}(2, 1 + t)$; and the bridge of $\mathcal{N}(0, 1)$ to itself drawn as a coupling,
+where $y$ given $x$ is $\mathcal{N}(M x, \varepsilon M)$ with $M = (1 + \varepsilon^2/4)^{1/2} - \varepsilon/2$.
 
-The tokens are run twice: sampled, which shows what n tokens do, and as a quadrature, whose error is that of the scheme alone.
+The tokens are run twice: sampled, which shows what $n$ tokens do, and as a quadrature, whose error is that of the scheme alone.
 """
 
 import dataclasses

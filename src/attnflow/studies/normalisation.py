@@ -1,12 +1,13 @@
-"""Where a network normalises decides how fast tokens collapse: e^{-2t} for Post-LN, t^{-2} for Pre-LN and Peri-LN (arXiv:2510.22026).
+r"""Where a network normalises decides how fast tokens collapse: $e^{-2t}$ for Post-LN, $t^{-2}$ for Pre-LN and Peri-LN (arXiv:2510.22026).
 
-Tokens `x = r theta` of which the law sees the directions, from orthonormal ones: they stay equiangular, with a common cosine g. As g tends
-to 1 the average a of a token tends to the token itself, so that `(1 - g)' = -2 (1 - g) / s` and, with what each scheme makes of s,
+Tokens $x = r\theta$ of which the law sees the directions, from orthonormal ones: they stay equiangular, with a common cosine $g$. As $g$
+tends to 1 the average $a$ of a token tends to the token itself, so that $(1 - g)' = -2 (1 - g) / s$ and, with what each scheme makes of
+$s$,
 
-- Post-LN, s = 1: 1 - g falls like e^{-2t};
-- Pre-LN, s = r, and Peri-LN, s = r |a|, with r' -> 1: like t^{-2};
-- nGPT, s = |a| / alpha: like e^{-2 alpha t};
-- square-root scaling, s = sqrt(1 + t): like e^{-4 sqrt(t)};
+- Post-LN, $s = 1$: $1 - g$ falls like $e^{-2t}$;
+- Pre-LN, $s = r$, and Peri-LN, $s = r |a|$, with $r' \to 1$: like $t^{-2}$;
+- nGPT, $s = |a| / \alpha$: like $e^{-2\alpha t}$;
+- square-root scaling, $s = \sqrt{1 + t}$: like $e^{-4\sqrt{t}}$;
 - Mix-LN: Post-LN up to a time, then Pre-LN.
 """
 

@@ -1,15 +1,15 @@
-"""Interacting particles step by step: Sinkhorn attention keeps their mean, softmax does not (slides of arXiv:2406.10823).
+r"""Interacting particles step by step: Sinkhorn attention keeps their mean, softmax does not (slides of arXiv:2406.10823).
 
-Two updates, with the attention matrix K of the tokens themselves at temperature eps:
+Two updates, with the attention matrix $K$ of the tokens themselves at temperature $\varepsilon$:
 
-- raw, `x_i <- x_i + sum_j K_ij V x_j`;
-- normalised, `z_i <- z_i + sum_j K_ij V z_j - V z_i`.
+- raw, $x_i \leftarrow x_i + \sum_j K_{ij} V x_j$;
+- normalised, $z_i \leftarrow z_i + \sum_j K_{ij} V z_j - V z_i$.
 
-The columns of a Sinkhorn matrix sum to one, so the raw mean obeys `m <- (I + V) m` and the normalised one stays. With V = I the normalised
-update is `z <- K z`. By Jensen's inequality the average of every convex function then falls; the distance from the mean shrinks at
-least by the second singular value of K. Tokens never spread, logits stay bounded, and so do the entries of K from below: the cloud
-shrinks to its mean, geometrically. The slides of the paper list "vertices of a polytope" for this case, which is the limit for softmax in
-the rescaled flow (arXiv:2305.05465), where logits grow.
+The columns of a Sinkhorn matrix sum to one, so the raw mean obeys $m \leftarrow (I + V) m$ and the normalised one stays. With $V = I$ the
+normalised update is $z \leftarrow K z$. By Jensen's inequality the average of every convex function then falls; the distance from the mean
+shrinks at least by the second singular value of $K$. Tokens never spread, logits stay bounded, and so do the entries of $K$ from below:
+the cloud shrinks to its mean, geometrically. The slides of the paper list "vertices of a polytope" for this case, which is the limit for
+softmax in the rescaled flow (arXiv:2305.05465), where logits grow.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ class Spec:
     n: int = 96
     """how many tokens in the plane, in three groups at the start"""
     eps: float = 1.0
-    """the temperature of the logits <x, y> / eps"""
+    r"""the temperature of the logits $\langle x, y\rangle / \varepsilon$"""
     steps: int = 5
     """how many updates are shown"""
     long: int = 60

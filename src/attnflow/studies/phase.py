@@ -1,14 +1,15 @@
-"""Tokens in high dimension collapse when the equiangular ones do, at the time t with g_beta(t) = 1 - delta (arXiv:2312.10794).
+r"""Tokens in high dimension collapse when the equiangular ones do, at the time $t$ with $g_\beta(t) = 1 - \delta$ (arXiv:2312.10794).
 
-n tokens start uniformly on the sphere of R^d and move by simple attention, with softmax (SA) or without a normalisation (USA). Two tokens
-are together if their cosine is at least 1 - delta; the phase diagram shows the share of such pairs over time and inverse temperature. For
-d much larger than n the tokens are nearly orthogonal at the start, and then all pairs have nearly the same cosine: that of the scalar
-equation `g' = 2 e^{bg} (1-g) ((n-1)g+1) / (e^b + (n-1) e^{bg})`, for USA `(2/n) e^{bg} (1-g) ((n-1)g+1)`, from g = 0. Measured here:
+The $n$ tokens start uniformly on the sphere of $\mathbb{R}^d$ and move by simple attention, with softmax (SA) or without a normalisation
+(USA). Two tokens are together if their cosine is at least $1 - \delta$; the phase diagram shows the share of such pairs over time and
+inverse temperature. For $d$ much larger than $n$ the tokens are nearly orthogonal at the start, and then all pairs have nearly the same
+cosine: that of the scalar equation $g' = 2 e^{\beta g} (1-g) ((n-1)g+1) / (e^\beta + (n-1) e^{\beta g})$, for USA
+$\frac2n e^{\beta g} (1-g) ((n-1)g+1)$, from $g = 0$. Measured here:
 
 - the time at which half of the pairs are together, against that curve, in each dimension. It comes a little early: cosines at the start are
-  of size d^{-1/2}, and e^{b <x, y>} gives weight to the larger ones;
+  of size $d^{-1/2}$, and $e^{\beta\langle x, y\rangle}$ gives weight to the larger ones;
 - orthonormal tokens, which follow the curve exactly;
-- the same diagram for random values, `V = I + C / 4` with C from a Gaussian or a Wigner ensemble, one for all time or a fresh one a unit
+- the same diagram for random values, $V = I + C / 4$ with $C$ from a Gaussian or a Wigner ensemble, one for all time or a fresh one a unit
   of time. There is no curve for it.
 """
 
@@ -61,13 +62,13 @@ class Spec:
     dims: tuple[int, ...] = (2, 8, 32, 128)
     """the dimensions, increasing"""
     delta: float = 1e-3
-    """two tokens with a cosine of at least 1 - delta are together"""
+    r"""two tokens with a cosine of at least $1 - \delta$ are together"""
     t1: float = 30.0
     """the final time of SA"""
     beta: float = 9.0
     """the largest inverse temperature of SA"""
     usa_t1: float = 4.0
-    """the final time of USA, whose rates grow like e^beta"""
+    r"""the final time of USA, whose rates grow like $e^\beta$"""
     usa_beta: float = 5.0
     """the largest inverse temperature of USA"""
     betas: int = 46

@@ -1,14 +1,16 @@
-"""One law, three pictures: tokens tend to the density like n^(-1/2), the density on cells of h to its limit like h^2 (arXiv:2501.18322).
+r"""One law, three pictures: tokens tend to the density like $n^{-1/2}$, cells of width $h$ to their limit like $h^2$ (arXiv:2501.18322).
 
-The mean-field limit `d_t rho + div(rho Gamma_rho) = 0` of an attention law is what n tokens of rho tend to. Measured, for softmax, L2 and
-Sinkhorn attention on the line and for simple attention on the circle and on S^2, at a time when clusters are still wider than a few cells:
+The mean-field limit $\partial_t \rho + \operatorname{div}(\rho\,\Gamma_\rho) = 0$ of an attention law is what $n$ tokens of $\rho$ tend
+to. Measured, for softmax, L2 and Sinkhorn attention on the line and for simple attention on the circle and on $S^2$, at a time when
+clusters are still wider than a few cells:
 
-- cells: the distance between the densities on grids of h and h/2, which falls as h^2;
-- tokens: the distance between n tokens drawn from the start, moved, and the finest grid, which falls as n^(-1/2);
-- Gaussians: W2 between the density on a grid that began as N(0, 1) and the Gaussian of the covariance equation, which falls as h^2.
+- cells: the distance between the densities on grids of $h$ and $h/2$, which falls as $h^2$;
+- tokens: the distance between $n$ tokens drawn from the start, moved, and the finest grid, which falls as $n^{-1/2}$;
+- Gaussians: $W_2$ between the density on a grid that began as $\mathcal{N}(0, 1)$ and the Gaussian of the covariance equation, which falls
+  as $h^2$.
 
-On the line and the circle the distance is W2, exact on the line. On S^2, where W2 of tokens is of order n^(-1/2) up to a logarithm and
-costs n^3, it is the Euclidean distance of the first and second moments.
+On the line and the circle the distance is $W_2$, exact on the line. On $S^2$, where $W_2$ of tokens is of order $n^{-1/2}$ up to a
+logarithm and costs $n^3$, it is the Euclidean distance of the first and second moments.
 """
 
 import dataclasses
@@ -53,11 +55,11 @@ class Spec:
     cells: tuple[int, ...] = (50, 100, 200, 400)
     """how many cells the line and the circle have, each number twice the one before"""
     frequencies: tuple[int, ...] = (6, 12, 24, 48)
-    """how finely S^2 is divided, each number twice the one before"""
+    """how finely $S^2$ is divided, each number twice the one before"""
     tokens: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     """how many tokens are drawn"""
     costly_tokens: int = 100_000
-    """the most tokens of the Sinkhorn law and on S^2"""
+    """the most tokens of the Sinkhorn law and on $S^2$"""
     repeats: int = 4
     """how often each number of tokens up to 100,000 is drawn"""
     cases: tuple[str, ...] = _CASES

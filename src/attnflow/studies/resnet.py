@@ -1,12 +1,12 @@
-"""A residual network in continuous depth is the flow of x' = g(W_t x + b_t), a homeomorphism (arXiv:2312.10794, arXiv:1806.07366).
+r"""A residual network in continuous depth is the flow of $x' = g(W_t x + b_t)$, a homeomorphism (arXiv:2312.10794, arXiv:1806.07366).
 
-Layers `x_{k+1} = x_k + h g(W_k x_k + b_k)` are Euler's method for it: the map of the network tends to that of the flow at order one in h.
-The map of the flow can be inverted, by going back, and keeps orientation: by Liouville's formula its derivative has the determinant
+Layers $x_{k+1} = x_k + h\, g(W_k x_k + b_k)$ are Euler's method for it: the map of the network tends to that of the flow at order one in
+$h$. The map of the flow can be inverted, by going back, and keeps orientation: by Liouville's formula its derivative has the determinant
 
-    det D Phi(x_0) = exp( integral_0^T sum_i g'(W_t x + b_t)_i (W_t)_ii dt ) > 0,
+$$\det D\Phi(x_0) = \exp\left(\int_0^T \sum_i g'(W_t x + b_t)_i\, (W_t)_{ii} \,dt\right) > 0,$$
 
-so that it makes an area `integral det D Phi` of a disc, and of the density of a cloud `rho_T(x_T) = rho_0(x_0) / det D Phi(x_0)`. Here g is
-tanh, and the weights turn with depth, `W_t = cos(t) W + sin(t) W'`, in the plane.
+so that it makes an area $\int \det D\Phi$ of a disc, and of the density of a cloud $\rho_T(x_T) = \rho_0(x_0) / \det D\Phi(x_0)$. Here $g$
+is $\tanh$, and the weights turn with depth, $W_t = \cos(t)\, W + \sin(t)\, W'$, in the plane.
 """
 
 import dataclasses

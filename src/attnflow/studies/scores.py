@@ -1,14 +1,15 @@
-"""The score from n tokens: the bridge has less bias than the kernel density, Richardson's extrapolation less still (arXiv:2406.10823).
+r"""The score from $n$ tokens: the bridge has less bias than the kernel density, Richardson's extrapolation less still (arXiv:2406.10823).
 
-Three estimates of `grad log rho` from n independent tokens, with the kernel `e^{-|x-y|^2 / (2 eps)}`: the score of the kernel density
-`(E[y|x] - x) / eps`, that is softmax attention; the bridge score `2 (B - x) / eps`, doubly stochastic attention; and `2 s_{eps/2} - s_eps`
-of the bridge scores s. They are compared with the exact score of a mixture of two Gaussians in R^1, R^2 and R^5, at fixed points drawn from
-it; independent clouds split the squared error into bias and variance. Errors are over the mean of |grad log rho|^2 at the points.
+Three estimates of $\nabla\log\rho$ from $n$ independent tokens, with the kernel $e^{-|x-y|^2 / (2\varepsilon)}$: the score of the kernel
+density $(E[y|x] - x) / \varepsilon$, that is softmax attention; the bridge score $2 (B(x) - x) / \varepsilon$, doubly stochastic
+attention; and $2 s_{\varepsilon/2} - s_\varepsilon$ of the bridge scores $s$. They are compared with the exact score of a mixture of two
+Gaussians in $\mathbb{R}^1$, $\mathbb{R}^2$ and $\mathbb{R}^5$, at fixed points drawn from it; independent clouds split the squared error
+into bias and variance. Errors are over the mean of $|\nabla\log\rho|^2$ at the points.
 
-Known from expansions in eps: the biases `eps grad (1/2 Laplace U + 1/2 |grad U|^2)` of the kernel density and
-`eps grad (1/4 Laplace U + 1/8 |grad U|^2)` of the bridge, U = log rho, and that Richardson's is of order eps^3; the variances
-`c / (n eps^{d/2 + 1})` as long as a kernel holds many tokens, with the least c for the kernel density. On quadrature tokens, which stand
-for n = infinity, the biases show without variance (d = 1, 2).
+Known from expansions in $\varepsilon$: the biases $\varepsilon \nabla(\frac12 \Delta U + \frac12 |\nabla U|^2)$ of the kernel density and
+$\varepsilon \nabla(\frac14 \Delta U + \frac18 |\nabla U|^2)$ of the bridge, $U = \log\rho$, and that Richardson's is of order
+$\varepsilon^3$; the variances $c / (n\, \varepsilon^{d/2 + 1})$ as long as a kernel holds many tokens, with the least $c$ for the kernel
+density. On quadrature tokens, which stand for $n = \infty$, the biases show without variance ($d = 1, 2$).
 """
 
 import dataclasses

@@ -1,13 +1,14 @@
-"""Attention moves nearby laws to nearby laws and does not let a support outgrow e^{t|V|} (arXiv:2501.18322).
+r"""Attention moves nearby laws to nearby laws and does not let a support outgrow $e^{t \lvert V \rvert}$ (arXiv:2501.18322).
 
-For initial laws in a ball of radius R and softmax, L2 or Sinkhorn attention, `W_p(mu_t, nu_t) <= C(T, R) W_p(mu_0, nu_0)`, and the radius
-of the support stays below `e^{t |V|} R(0)`. Measured here on densities on the line:
+For initial laws in a ball of radius $R$ and softmax, L2 or Sinkhorn attention, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$, and
+the radius of the support stays below $e^{t |V|} R(0)$. Measured here on densities on the line:
 
-- stability: from a law and the same law moved and stretched a little, W_1 and W_2 at the end are proportional to those at the start: C does
-  not depend on how little. For Gaussians C is known from the Gaussian picture, where the flow is an equation for mean and variance;
-- the support: cells where the density is above 1e-8 of its largest value. The scheme spreads a little mass by a cell a step, so that even
-  this is too wide, by a number of cells that hardly grows as they shrink; taken to cells of width 0 it is the radius of tokens, which is
-  exact. Unnormalized attention breaks the bound. (Hardmax keeps it, but sees the last cell with any mass: it is for tokens.)
+- stability: from a law and the same law moved and stretched a little, $W_1$ and $W_2$ at the end are proportional to those at the start:
+  $C$ does not depend on how little. For Gaussians $C$ is known from the Gaussian picture, where the flow is an equation for mean and
+  variance;
+- the support: cells where the density is above $10^{-8}$ of its largest value. The scheme spreads a little mass by a cell a step, so that
+  even this is too wide, by a number of cells that hardly grows as they shrink; taken to cells of width 0 it is the radius of tokens, which
+  is exact. Unnormalized attention breaks the bound. (Hardmax keeps it, but sees the last cell with any mass: it is for tokens.)
 """
 
 import dataclasses

@@ -1,13 +1,14 @@
-"""With growing beta the transition of noisy attention from uniform to ordered turns from continuous to a jump (arXiv:2606.05140).
+r"""With growing $\beta$ the transition of noisy attention from uniform to ordered turns from continuous to a jump (arXiv:2606.05140).
 
-Unnormalised attention with noise, `d_t mu + div(mu Gamma_mu) = 1/2 sigma^2 Laplace mu` on S^{d-1}, keeps the uniform law. As sigma falls
-the first mode of it becomes unstable at `sigma_c(beta)`. The paper proves that the transition is continuous up to the beta with
-`I_{d/2+1}(beta) / I_{d/2}(beta) = 1/d`, and discontinuous beyond. Measured here:
+Unnormalised attention with noise, $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = \frac12 \sigma^2 \Delta\mu$ on $S^{d-1}$, keeps
+the uniform law. As $\sigma$ falls the first mode of it becomes unstable at $\sigma_c(\beta)$. The paper proves that the transition is
+continuous up to the $\beta$ with $I_{d/2+1}(\beta) / I_{d/2}(\beta) = 1/d$, and discontinuous beyond. Measured here:
 
 - the branch of ordered states, by continuation from the bifurcation, with the stability of each;
-- the curvature of the branch at the bifurcation, which is negative for a continuous transition, and the beta at which it changes sign;
-- where the free energy `sigma^2/2 integral log rho drho - E(rho)` of ordered and uniform law agree, which is where the transition jumps;
-- a stationary state against a run of the density and one of noisy tokens, and that beyond the critical beta both laws can be stable.
+- the curvature of the branch at the bifurcation, which is negative for a continuous transition, and the $\beta$ at which it changes sign;
+- where the free energy $\frac12 \sigma^2 \int \log\rho \,d\rho - E(\rho)$ of ordered and uniform law agree, which is where the transition
+  jumps;
+- a stationary state against a run of the density and one of noisy tokens, and that beyond the critical $\beta$ both laws can be stable.
 """
 
 import dataclasses

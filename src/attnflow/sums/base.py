@@ -20,7 +20,7 @@ class Engine(eqx.Module):
     def softmax(
         self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None, with_mean: bool = True
     ) -> tuple[Float[Array, " m"], Float[Array, "m d"] | None]:
-        """`log sum_j e^{l_ij}`, and the mean of the keys under the weights `e^{l_ij}` if it is wanted."""
+        r"""$\log \sum_j e^{\ell_{ij}}$, and the mean of the keys under the weights $e^{\ell_{ij}}$ if it is wanted."""
 
     @abc.abstractmethod
     def pointwise(
@@ -34,13 +34,13 @@ class Engine(eqx.Module):
         row: Float[Array, " m"],
         sight: Sight | None = None,
     ) -> Float[Array, "m e"]:
-        """`sum_j w_j kernel(l_ij, row_i) v_j`."""
+        r"""$\sum_j w_j\, \kappa(\ell_{ij}, r_i)\, v_j$ for the `kernel` $\kappa$ and the row $r_i$ of a query."""
 
     @abc.abstractmethod
     def largest(
         self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
     ) -> Float[Array, " m"]:
-        """`max_j l_ij`."""
+        r"""$\max_j \ell_{ij}$."""
 
     def fit(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> "Engine":
         """The engine that serves these queries and keys: itself, or one made for them from their values."""

@@ -60,14 +60,14 @@ class Tiled(Engine):
 
 
 class Dense(Tiled):
-    """All pairs at once: the fastest for a few thousand tokens, with an m x n array in memory."""
+    r"""All pairs at once: the fastest for a few thousand tokens, with an $m \times n$ array in memory."""
 
     def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
         return step(start(queries), queries, keys, sight)
 
 
 class Streamed(Tiled):
-    """Tiles of queries x keys, with a running value: O(n) memory for any n, in any dimension.
+    """Tiles of queries × keys, with a running value: $O(n)$ memory for any $n$, in any dimension.
 
     Derivatives recompute each tile instead of storing it. Tiles that a mask hides wholly are skipped, which pays when tokens come in order.
     """

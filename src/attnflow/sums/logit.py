@@ -12,11 +12,14 @@ from attnflow._rows import dot, times
 
 
 class Logit(eqx.Module):
-    """`l(x, y) = <y, A x> - 1/2 <y, P y> - 1/2 <x, R x> + <p, y> + <r, x> + constant` for a query x and a key y.
+    r"""The logit of a query $x$ and a key $y$, a quadratic form:
 
-    P and R are symmetric; `None` is zero. The terms of degree one come from the biases of trained models. Softmax and hardmax do not see R,
-    r and the constant; Sinkhorn sees A only. `psd` is a static fact found at construction: A is symmetric positive semidefinite, which
-    lets Sinkhorn use its fast symmetric update.
+    $$\ell(x, y) = \langle y, A x\rangle - \tfrac12 \langle y, P y\rangle - \tfrac12 \langle x, R x\rangle
+    + \langle p, y\rangle + \langle r, x\rangle + c.$$
+
+    $P$ and $R$ are symmetric; `None` is zero, and $c$ is the `constant`. The terms of degree one come from the biases of trained models.
+    Softmax and hardmax do not see $R$, $r$ and the constant; Sinkhorn sees $A$ only. `psd` is a static fact found at construction: $A$ is
+    symmetric positive semidefinite, which lets Sinkhorn use its fast symmetric update.
     """
 
     A: Float[Array, "d d"]
@@ -29,7 +32,7 @@ class Logit(eqx.Module):
 
     @property
     def dim(self) -> int:
-        """The dimension d of the tokens."""
+        """The dimension $d$ of the tokens."""
         return self.A.shape[1]
 
     @one_program
@@ -42,12 +45,17 @@ class Logit(eqx.Module):
     def centred(
         self, x: Float[Array, "m d"], y: Float[Array, "n d"], c: Float[Array, " d"]
     ) -> tuple[Float[Array, "m d"], Float[Array, " n"], Float[Array, " m"], Float[Array, "n d"]]:
-        """q, b, a, k with `l(x_i, y_j) = <q_i, k_j> + b_j + a_i` and `k = y - c`.
+        r"""$q$, $b$, $a$, $k$ with $\ell(x_i, y_j) = \langle q_i, k_j\rangle + b_j + a_i$ and $k = y - c$.
 
-        With x = c + u and y = c + k,
-        `q = A u + (A - P) c + p`, `b = -1/2 <k, P k>`,
-        `a = <u, (A^T - R) c + r> + 1/2 <c, (2A - P - R) c> + <p + r, c> + constant - 1/2 <u, R u>`.
-        For a squared distance with Q = K the terms in c vanish identically, so a cloud far from the origin loses no digits.
+        With $x = c + u$ and $y = c + k$,
+
+        $$q = A u + (A - P) c + p, \qquad b = -\tfrac12 \langle k, P k\rangle,$$
+
+        $$a = \langle u, (A^\top - R) c + r\rangle + \tfrac12 \langle c, (2A - P - R) c\rangle
+        + \langle p + r, c\rangle - \tfrac12 \langle u, R u\rangle$$
+
+        and the constant. For a squared distance with $Q = K$ the terms in $c$ vanish identically, so a cloud far from the origin loses no
+        digits.
         """
         A, P, R = self.A, self.P, self.R
         u, k = x - c[None], y - c[None]
@@ -68,7 +76,8 @@ class Logit(eqx.Module):
         return times(u, A) + shift[None], bias, rest, k
 
     def pulled_back(self, matrix: Float[Array, "d d"] | Float[Array, " d"]) -> "Logit":
-        """The logit `(x, y) -> l(E x, E y)` for a matrix E, or for its diagonal: `E^T A E`, `E^T P E`, `E^T R E`, `E^T p`, `E^T r`."""
+        r"""The logit $(x, y) \mapsto \ell(E x, E y)$ for a matrix $E$, or for its diagonal: $E^\top A E$, $E^\top P E$, $E^\top R E$,
+        $E^\top p$, $E^\top r$."""
         if matrix.ndim == 1:
             both = matrix[:, None] * matrix[None]
             A, P, R = (None if form is None else form * both for form in (self.A, self.P, self.R))
@@ -82,9 +91,9 @@ class Logit(eqx.Module):
 
 
 def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = None, key_bias: Any = None) -> Logit:
-    """`<Q x + a, K y + b> / temperature`, with the biases a and b of trained models, zero if not given.
+    r"""$\langle Q x + a, K y + b\rangle / T$ at the `temperature` $T$, with the biases $a$ and $b$ of trained models, zero if not given.
 
-    `A = K^T Q / temperature`, `p = K^T a / temperature`, `r = Q^T b / temperature`, the constant `<a, b> / temperature`, `P = R = 0`.
+    $A = K^\top Q / T$, $p = K^\top a / T$, $r = Q^\top b / T$, the constant $\langle a, b\rangle / T$, $P = R = 0$.
 
     **Arguments:** `query` and `key` are `[p, d]`, `query_bias` and `key_bias` `[p]`.
     """
@@ -101,7 +110,7 @@ def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = 
 
 
 def squared_distance(query: Any, key: Any, temperature: Any = 1.0) -> Logit:
-    """`-|Q x - K y|^2 / temperature`: `A = 2 K^T Q / temperature`, `P = 2 K^T K / temperature`, `R = 2 Q^T Q / temperature`."""
+    r"""$-|Q x - K y|^2 / T$ at the `temperature` $T$: $A = 2 K^\top Q / T$, $P = 2 K^\top K / T$, $R = 2 Q^\top Q / T$."""
     Q, K, T = _matrices(query, key, temperature)
     A, P, R = on_host(lambda K, Q, T: (2 * K.T @ Q / T, 2 * K.T @ K / T, 2 * Q.T @ Q / T), K, Q, T)
     return Logit(A, P, R, psd=query is key or is_psd(A))

@@ -35,7 +35,7 @@ class Mask(eqx.Module):
 
 
 class Causal(Mask):
-    """Tokens see the past and themselves: tau <= s."""
+    r"""Tokens see the past and themselves: $\tau \le s$."""
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
         return tau <= s
@@ -49,7 +49,7 @@ class Causal(Mask):
 
 
 class Window(Mask):
-    """Tokens see the recent past and themselves: s - width <= tau <= s."""
+    r"""Tokens see the recent past and themselves: $s - w \le \tau \le s$, $w$ the `width`."""
 
     width: Float[Array, ""]
 
@@ -68,9 +68,10 @@ class Window(Mask):
 
 
 class ALiBi(Mask):
-    """Tokens see the past and themselves, with a logit that falls with distance: `- slope (s - tau)` (Press et al. 2022, arXiv:2108.12409).
+    r"""Tokens see the past and themselves, with a logit that falls with distance: $-\lambda (s - \tau)$, $\lambda$ the `slope` (Press et
+    al. 2022, arXiv:2108.12409).
 
-    Order runs over [0, 1], so the slope is that over the whole sequence.
+    Order runs over $[0, 1]$, so the slope is that over the whole sequence.
     """
 
     slope: Float[Array, ""]
@@ -92,7 +93,7 @@ class ALiBi(Mask):
 
 
 class Explicit(Mask):
-    """A matrix of who sees whom, `[n, n]`, rows for queries: for the n tokens of the cloud themselves, by their row."""
+    """A matrix of who sees whom, `[n, n]`, rows for queries: for the $n$ tokens of the cloud themselves, by their row."""
 
     matrix: Bool[Array, "n n"]
 

@@ -32,11 +32,11 @@ ROOM = 1.3
 
 
 class Spectral(Engine):
-    """Sums in O(n log n) by Fourier series, for tokens in R^1, R^2, R^3, on the circle and on S^2, without a mask; on the circle with
-    `Causal` too.
+    r"""Sums in $O(n \log n)$ by Fourier series, for tokens in $\mathbb{R}^1$, $\mathbb{R}^2$, $\mathbb{R}^3$, on the circle and on $S^2$,
+    without a mask; on the circle with `Causal` too.
 
-    **Arguments:** `tolerance`: the error of the log-normaliser, and of the average relative to the size of the cloud; by default 1e-9 in
-    float64, 1e-4 in float32.
+    **Arguments:** `tolerance`: the error of the log-normaliser, and of the average relative to the size of the cloud; by default $10^{-9}$
+    in float64, $10^{-4}$ in float32.
 
     The modes are planned from the values of the tokens and the result is checked against exact sums of sampled rows. What cannot reach
     the tolerance is summed by `Streamed()`, with a warning. Results repeat to the tolerance, not bitwise. Inside `jit` and `grad` a plan

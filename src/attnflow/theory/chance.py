@@ -10,7 +10,7 @@ from attnflow._arrays import positive
 
 
 def wendel(n: int, dim: int) -> float:
-    """The probability that n uniform points of S^{dim-1} lie in an open hemisphere: `2^{-(n-1)} sum_{k<dim} C(n-1, k)` (Wendel 1962).
+    r"""The probability that $n$ uniform points of $S^{d-1}$ lie in an open hemisphere: $2^{1-n} \sum_{k<d} \binom{n-1}{k}$ (Wendel 1962).
 
     Simple attention takes such tokens to one point (arXiv:2312.10794).
     """
@@ -20,7 +20,8 @@ def wendel(n: int, dim: int) -> float:
 
 
 def cap_mass(dim: int, delta: Any) -> float:
-    """The share of S^{dim-1} within the angle delta of a point: `I_{sin^2 delta}((dim-1)/2, 1/2) / 2` up to a right angle."""
+    r"""The share of $S^{d-1}$ within the angle $\delta$ of a point: $\frac12 I_{\sin^2\delta}(\frac{d-1}{2}, \frac12)$ up to a right
+    angle, $I$ the regularised incomplete beta function."""
     if dim < 2:
         raise ValueError(f"the sphere lies in R^dim with dim >= 2, got {dim}")
     angle = float(positive("delta", delta))
@@ -31,10 +32,10 @@ def cap_mass(dim: int, delta: Any) -> float:
 
 
 def strong_centres(dim: int, delta: Any, n: int | float = math.inf) -> float:
-    """The expected number of strong Renyi centres of n uniform tokens on S^{dim-1}: tokens farther than delta from all before them.
+    r"""The expected number of strong Renyi centres of $n$ uniform tokens on $S^{d-1}$: tokens farther than $\delta$ from all before them.
 
-    The k-th is one with probability `(1 - p)^{k-1}`, p the mass of a cap: `(1 - (1-p)^n) / p`, and 1/p for all tokens: pi/delta on the
-    circle, 1/sin^2(delta/2) on S^2 (arXiv:2411.04990).
+    The $k$-th is one with probability $(1 - p)^{k-1}$, $p$ the mass of a cap: $(1 - (1-p)^n) / p$, and $1/p$ for all tokens: $\pi/\delta$
+    on the circle, $1/\sin^2(\delta/2)$ on $S^2$ (arXiv:2411.04990).
     """
     p = cap_mass(dim, delta)
     return (1 - (1 - p) ** n) / p if math.isfinite(n) else 1 / p

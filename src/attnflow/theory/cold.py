@@ -14,9 +14,10 @@ from attnflow._arrays import floats, square
 
 
 def uniform_mean(z: Any) -> Float[Array, "n d"]:
-    """`z/|z| I_{d/2}(|z|) / I_{d/2-1}(|z|)`: the average over the uniform law on S^{d-1} with weights `e^{<y,z>}`, for rows z.
+    r"""$\frac{z}{|z|} I_{d/2}(|z|) / I_{d/2-1}(|z|)$: the average over the uniform law on $S^{d-1}$ with weights
+    $e^{\langle y, z\rangle}$, for rows $z$.
 
-    It is the mean of the law of von Mises and Fisher. A law of density `e^{<c,y>}` has the average at z + c.
+    It is the mean of the law of von Mises and Fisher. A law of density $e^{\langle c, y\rangle}$ has the average at $z + c$.
     """
     rows = np.asarray(floats("z", z, "n d"), dtype=float)
     if rows.shape[1] < 2:
@@ -40,10 +41,11 @@ def _ratio(kappa: np.ndarray, order: float) -> np.ndarray:
 
 
 def laplace_mean(z: Any, score: Any = 0.0) -> Float[Array, "n d"]:
-    """`y (1 - (d-1)/(2k)) + score(y)/k`, with `k = |z|` and `y = z/k`: the average to first order in 1/k, for rows z.
+    r"""$y\, (1 - \frac{d-1}{2k}) + s(y)/k$, with $k = |z|$, $y = z/k$ and the `score` $s$: the average to first order in $1/k$, for rows
+    $z$.
 
-    `score [n, d]` is the gradient on the sphere of the logarithm of the density, at y. The Laplace principle says that the average tends to
-    y; this is how fast: by `1/k (((d-1)/2)^2 + |score|^2)^(1/2)`, up to O(k^-2).
+    `score [n, d]` is the gradient on the sphere of the logarithm of the density, at $y$. The Laplace principle says that the average tends
+    to $y$; this is how fast: by $\frac1k ((\frac{d-1}{2})^2 + |s|^2)^{1/2}$, up to $O(k^{-2})$.
     """
     rows = floats("z", z, "n d")
     kappa = jnp.linalg.norm(rows, axis=1, keepdims=True)
@@ -56,8 +58,8 @@ def laplace_mean(z: Any, score: Any = 0.0) -> Float[Array, "n d"]:
 def spectral_projector(matrix: Any) -> Float[Array, "d d"]:
     """The projector onto the eigenspace of the eigenvalue of largest real part, along the other invariant subspaces.
 
-    It is oblique unless the matrix is normal. The eigenvalue must be real and semisimple: otherwise directions turn, or are approached like
-    1/t and from one vector of a chain only.
+    It is oblique unless the matrix is normal. The eigenvalue must be real and semisimple: otherwise directions turn, or are approached
+    like $1/t$ and from one vector of a chain only.
     """
     M = np.asarray(square("matrix", matrix), dtype=float)
     size = max(np.linalg.norm(M, 2), np.finfo(float).tiny)
@@ -77,10 +79,12 @@ def spectral_projector(matrix: Any) -> Float[Array, "d d"]:
 
 
 def cold_limit(x: Any, B: Any, V: Any) -> Float[Array, "n d"]:
-    """`Pi x / |Pi x|`: where `x' = P_x V B^T x / |B^T x|` takes x as t grows, Pi the spectral projector of `V B^T` (arXiv:2605.10931).
+    r"""$\Pi x / |\Pi x|$: where $x' = P_x V B^\top x / |B^\top x|$ takes $x$ as $t$ grows, $\Pi$ the spectral projector of $V B^\top$
+    (arXiv:2605.10931).
 
-    In the time s with `ds = dt / |B^T x|` the flow is that of directions under `y' = V B^T y`, which `Pi y` outgrows all else in. The law
-    tends to the push-forward of the first one under this map; an orthogonal projector onto the same eigenspace would give another law.
+    In the time $s$ with $ds = dt / |B^\top x|$ the flow is that of directions under $y' = V B^\top y$, which $\Pi y$ outgrows all else in.
+    The law tends to the push-forward of the first one under this map; an orthogonal projector onto the same eigenspace would give another
+    law.
     """
     points, B, V = floats("x", x, "n d"), square("B", B), square("V", V)
     if not points.shape[1] == len(B) == len(V):
@@ -93,11 +97,12 @@ def cold_limit(x: Any, B: Any, V: Any) -> Float[Array, "n d"]:
 
 
 def concentration_rate(B: Any, V: Any) -> Float[Array, ""]:
-    """`(l_1 - l_2) / |B|`: at least how fast `|x - Pi x| / |Pi x|` falls along `x' = P_x V B^T x / |B^T x|`, up to a constant.
+    r"""$(\lambda_1 - \lambda_2) / |B|$: at least how fast $|x - \Pi x| / |\Pi x|$ falls along $x' = P_x V B^\top x / |B^\top x|$, up to a
+    constant.
 
-    l_1 is the dominating eigenvalue of `V B^T`, l_2 the largest real part of the others: in the time s with `ds = dt / |B^T x|` the ratio
-    falls like `e^{-(l_1 - l_2) s}`, and `s >= t / |B|`. At an inverse temperature beta the law follows this up to about `t ~ log beta`
-    (arXiv:2605.10931). Infinite if all of the space is dominating.
+    $\lambda_1$ is the dominating eigenvalue of $V B^\top$, $\lambda_2$ the largest real part of the others: in the time $s$ with
+    $ds = dt / |B^\top x|$ the ratio falls like $e^{-(\lambda_1 - \lambda_2) s}$, and $s \ge t / |B|$. At an inverse temperature $\beta$
+    the law follows this up to about $t \sim \log\beta$ (arXiv:2605.10931). Infinite if all of the space is dominating.
     """
     B, V = square("B", B), square("V", V)
     if B.shape != V.shape:

@@ -18,9 +18,10 @@ Kind = Literal["softmax", "unnormalized"]
 
 
 def equiangular_rate(g: Float[Array, "..."], n: int, beta: Any, kind: Kind = "softmax") -> Float[Array, "..."]:
-    """The rate of change of the common cosine g of n tokens under simple attention (arXiv:2312.10794).
+    r"""The rate of change of the common cosine $g$ of $n$ tokens under simple attention (arXiv:2312.10794).
 
-    softmax: `g' = 2 e^{bg} (1-g) ((n-1)g+1) / (e^b + (n-1) e^{bg})`; unnormalized: `g' = (2/n) e^{bg} (1-g) ((n-1)g+1)`.
+    Softmax: $g' = 2 e^{\beta g} (1-g) ((n-1)g+1) / (e^\beta + (n-1) e^{\beta g})$; unnormalized:
+    $g' = \frac2n e^{\beta g} (1-g) ((n-1)g+1)$.
     """
     shape = 2 * (1 - g) * ((n - 1) * g + 1)
     if kind == "softmax":
@@ -31,7 +32,7 @@ def equiangular_rate(g: Float[Array, "..."], n: int, beta: Any, kind: Kind = "so
 
 
 def equiangular(n: int, beta: Any, t: Any, kind: Kind = "softmax", start: float = 0.0) -> Float[Array, " t"]:
-    """The common cosine at the increasing times `t` (>= 0), from `start` at 0: orthonormal tokens by default."""
+    r"""The common cosine at the increasing times `t` ($\ge 0$), from `start` at 0: orthonormal tokens by default."""
     if n < 2:
         raise ValueError(f"a cosine needs at least 2 tokens, got n = {n}")
     times = floats("t", t, "t")

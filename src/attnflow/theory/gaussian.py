@@ -10,14 +10,15 @@ from attnflow._linalg import covariance, psd_sqrt
 
 
 def softmax_covariance(cov: Any, A: Any, t: Any) -> Float[Array, "d d"]:
-    """`S(t) = (S_0^-1 - (A + A^T) t)^-1 = S_0^1/2 (I - t S_0^1/2 (A + A^T) S_0^1/2)^-1 S_0^1/2`, for t before the blow-up."""
+    r"""$S(t) = (S_0^{-1} - (A + A^\top)\, t)^{-1} = S_0^{1/2} (I - t\, S_0^{1/2} (A + A^\top) S_0^{1/2})^{-1} S_0^{1/2}$, for $t$ before
+    the blow-up."""
     root, drive = _drive(cov, A)
     eye = jnp.eye(len(root), dtype=root.dtype)
     return root @ jnp.linalg.solve(eye - floats("t", t, "") * drive, root)
 
 
 def softmax_blow_up_time(cov: Any, A: Any) -> Float[Array, ""]:
-    """The time when `S_0^-1 - (A + A^T) t` loses positivity; infinity if it never does."""
+    r"""The time when $S_0^{-1} - (A + A^\top)\, t$ loses positivity; infinity if it never does."""
     _, drive = _drive(cov, A)
     largest = jnp.linalg.eigvalsh(drive)[-1]
     return jnp.where(largest > 0, 1 / largest, jnp.inf)

@@ -33,7 +33,7 @@ _NODES = {1: 1000, 2: 150, 3: 50}
 
 
 def langevin_divergence(mu: Measure, eps: Any, nodes: int = 600) -> Float[Array, " k"]:
-    """`H(l|pi) + H(pi|l)` at every temperature `eps` `[k]`.
+    r"""$H(\ell|\pi) + H(\pi|\ell)$ at every temperature `eps` `[k]`.
 
     **Arguments:** `mu`: a `Gaussian`, in closed form, or a `GaussianMixture` on the line, on a grid of `nodes` points: the diffusion by
     the eigenfunctions of its generator in a basis of sinc functions, the bridge by quadrature, both of spectral accuracy.
@@ -54,12 +54,14 @@ def langevin_divergence(mu: Measure, eps: Any, nodes: int = 600) -> Float[Array,
 
 
 def langevin_constant(mu: Measure) -> Float[Array, ""]:
-    """`1/72 integral |D^2 V|^2 drho`, the limit of `(H(l|pi) + H(pi|l)) / eps^4`, for a Gaussian or a mixture in up to 3 dimensions."""
+    r"""$\frac{1}{72} \int |D^2 V|^2 \,d\rho$, the limit of $(H(\ell|\pi) + H(\pi|\ell)) / \varepsilon^4$, for a Gaussian or a mixture in
+    up to 3 dimensions."""
     return _integral(_squared_hessian, mu) / 72
 
 
 def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"]:
-    """`V(x) = 1/4 Laplace log rho + 1/8 |grad log rho|^2 = 1/2 (Laplace rho^1/2) / rho^1/2`; the bridge score has the bias `eps grad V`."""
+    r"""$V = \frac14 \Delta\log\rho + \frac18 |\nabla\log\rho|^2 = \frac12 (\Delta\sqrt{\rho}) / \sqrt{\rho}$ at $x$; the bridge score
+    has the bias $\varepsilon \nabla V$."""
     law = _mixture(mu)
 
     def one(x: Float[Array, " d"]) -> Float[Array, ""]:
@@ -70,7 +72,7 @@ def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"
 
 
 def fisher_information(mu: Measure) -> Float[Array, ""]:
-    """`I(rho) = integral |grad log rho|^2 drho`, for a Gaussian or a mixture in up to 3 dimensions."""
+    r"""$I(\rho) = \int |\nabla\log\rho|^2 \,d\rho$, for a Gaussian or a mixture in up to 3 dimensions."""
     return _integral(lambda law, x: jnp.sum(law.score(x) ** 2, axis=1), mu)
 
 

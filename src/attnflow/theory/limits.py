@@ -19,12 +19,12 @@ _ZERO = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a theorem says about the limit of z.
+    """What a theorem says about the limit of $z$.
 
     - `shape`: in the words of the verdicts of `af.limit_shape`; "none" if no theorem applies.
     - `statement`: of the theorem, or why none applies.
     - `citation`: where it is proved.
-    - `eigenvalue`: the eigenvalue of V that decides, and `rank` its multiplicity, the dimension of the polytope.
+    - `eigenvalue`: the eigenvalue of $V$ that decides, and `rank` its multiplicity, the dimension of the polytope.
     - `at_most`: how many hyperplanes there can be.
     - `boolean`: whether the attention matrix tends to a Boolean one.
     """
@@ -50,17 +50,22 @@ class Prediction:
 
 
 def predict_limit(Q: Any, K: Any, V: Any) -> Prediction:
-    """The theorem of arXiv:2305.05465 that applies to softmax attention on tokens in R^d with distinct starts, and what it says.
+    r"""The theorem of arXiv:2305.05465 that applies to softmax attention on tokens in $\mathbb{R}^d$ with distinct starts, and what it
+    says.
 
-    With `A = K^T Q`, "A > 0" for symmetric positive definite, and l the eigenvalue of V of largest modulus:
+    With $A = K^\top Q$, $A > 0$ for symmetric positive definite, and $\lambda$ the eigenvalue of $V$ of largest modulus:
 
-    - `V = c I`, c > 0, A > 0: z tends to the boundary of a convex polytope, or to 0. In d = 1 the attention matrix tends to a Boolean one.
-    - l > 0 simple, with `V f = l f` and `<Q f, K f> > 0`: at most three parallel hyperplanes, one of them through 0.
-    - V = l I on F and smaller on an invariant complement G, l > 0 (V is paranormal), A > 0: boundary of a polytope in F, or 0, times G.
-    - `V = -c I`, c > 0, A > 0: z diverges, while x itself tends to 0 like `t^{-1/2}`. The paper has A = I. For A > 0, `sum <x_i, A x_i>`
-      decreases, because a softmax mean of `<x_j, A x_i>` is at least the plain mean; near 0 the covariance obeys `C' = -2 C A C`.
+    - $V = c I$, $c > 0$, $A > 0$: $z$ tends to the boundary of a convex polytope, or to 0. In $d = 1$ the attention matrix tends to a
+      Boolean one.
+    - $\lambda > 0$ simple, with $V f = \lambda f$ and $\langle Q f, K f\rangle > 0$: at most three parallel hyperplanes, one of them
+      through 0.
+    - $V = \lambda I$ on $F$ and smaller on an invariant complement $G$, $\lambda > 0$ ($V$ is paranormal), $A > 0$: boundary of a polytope
+      in $F$, or 0, times $G$.
+    - $V = -c I$, $c > 0$, $A > 0$: $z$ diverges, while $x$ itself tends to 0 like $t^{-1/2}$. The paper has $A = I$. For $A > 0$,
+      $\sum_i \langle x_i, A x_i\rangle$ decreases, because a softmax mean of $\langle x_j, A x_i\rangle$ is at least the plain mean; near
+      0 the covariance obeys $C' = -2 C A C$.
 
-    Other multiples c than 1 are another unit of time. **Arguments:** `Q` and `K` are `[p, d]`, `V` is `[d, d]`.
+    Other multiples $c$ than 1 are another unit of time. **Arguments:** `Q` and `K` are `[p, d]`, `V` is `[d, d]`.
     """
     q, k = (np.asarray(floats(name, given, "p d"), dtype=float) for name, given in (("Q", Q), ("K", K)))
     v = np.asarray(square("V", V), dtype=float)

@@ -9,8 +9,9 @@ from attnflow._arrays import floats, known, positive, square
 
 
 def lipschitz_bound(query_key: Any, value: Any, radius: Any, n: int) -> Float[Array, ""]:
-    """`sqrt(3) |V| (|A|^2 R^4 (4n+1) + n)^{1/2}`: a bound of the Lipschitz constant of softmax attention on n tokens in the ball of radius
-    R, in the Euclidean norm of all tokens together (arXiv:2312.14820). `query_key` is A, the matrix of the logit `<A x, y>`."""
+    r"""$\sqrt{3}\, |V|\, (|A|^2 R^4 (4n+1) + n)^{1/2}$: a bound of the Lipschitz constant of softmax attention on $n$ tokens in the ball
+    of radius $R$, in the Euclidean norm of all tokens together (arXiv:2312.14820). `query_key` is $A$, the matrix of the logit
+    $\langle A x, y\rangle$."""
     A, V, R = square("query_key", query_key), square("value", value), positive("radius", radius)
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
@@ -18,12 +19,11 @@ def lipschitz_bound(query_key: Any, value: Any, radius: Any, n: int) -> Float[Ar
 
 
 def stability_constant(query_key: Any, value: Any, radius: Any, t: Any) -> Float[Array, ""]:
-    """C with `W_2(mu_t, nu_t) <= C W_2(mu_0, nu_0)` for softmax attention on R^d from laws in the ball of radius R.
-
-    Until t both supports lie in the ball of `S = e^{|V| t} R`; put `a = |A| S^2`. Along a coupling of the two laws the average changes with
-    the query by at most a times its change: the derivative is a covariance times A. With the law it changes by that of the keys and by that
-    of the weights, `(1 + a)` times the change of the keys in L2 under the weights of a row; these are at most e^{2a} times the law, which
-    costs a factor e^a in L2. Gronwall's inequality gives `C = exp(t |V| (a + e^a (1 + a)))`: crude, but explicit.
+    r"""$C$ with $W_2(\mu_t, \nu_t) \le C\, W_2(\mu_0, \nu_0)$ for softmax attention on $\mathbb{R}^d$ from laws in the ball of radius $R$.
+    Until $t$ both supports lie in the ball of $S = e^{|V| t} R$; put $a = |A| S^2$. Along a coupling of the two laws the average changes
+    with the query by at most $a$ times its change: the derivative is a covariance times $A$. With the law it changes by that of the keys
+    and by that of the weights, $1 + a$ times the change of the keys in $L^2$ under the weights of a row; these are at most $e^{2a}$ times
+    the law, which costs a factor $e^a$ in $L^2$. Gronwall's inequality gives $C = \exp(t |V| (a + e^a (1 + a)))$: crude, but explicit.
     """
     A, V, R, t = square("query_key", query_key), square("value", value), positive("radius", radius), floats("t", t, "")
     if known(t) and float(t) < 0:

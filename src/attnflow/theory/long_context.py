@@ -7,11 +7,11 @@ from attnflow._arrays import positive
 
 
 def context_cosine(n: int, cosine: Any, beta: Any) -> float:
-    """The cosine of two outputs of softmax attention, without residual, on n tokens with this common cosine r: exact.
+    r"""The cosine of two outputs of softmax attention, without residual, on $n$ tokens with this common cosine $r$: exact.
 
-    A row gives a to its own token and b to each other, `a = e^beta / Z`, `b = e^{beta r} / Z`, `Z = e^beta + (n-1) e^{beta r}`:
+    A row gives $a$ to its own token and $b$ to each other, $a = e^\beta / Z$, $b = e^{\beta r} / Z$, $Z = e^\beta + (n-1) e^{\beta r}$:
 
-        (r + (1-r)(2ab + (n-2) b^2)) / (r + (1-r)(a^2 + (n-1) b^2)).
+    $$\frac{r + (1-r)(2ab + (n-2) b^2)}{r + (1-r)(a^2 + (n-1) b^2)}.$$
     """
     r, beta = _cosine(cosine), float(positive("beta", beta))
     if n < 2:
@@ -22,15 +22,15 @@ def context_cosine(n: int, cosine: Any, beta: Any) -> float:
 
 
 def context_limit(cosine: Any, gamma: Any) -> float:
-    """The limit of `context_cosine` as n grows with `beta = gamma log n`: 1 if gamma is below `1/(1-r)` (all tokens become one),
-    `4r / (1+3r)` at it, r above it (no token sees another)."""
+    r"""The limit of `context_cosine` as $n$ grows with $\beta = \gamma \log n$: 1 if $\gamma$ is below $1/(1-r)$ (all tokens become one),
+    $4r / (1+3r)$ at it, $r$ above it (no token sees another)."""
     r, critical = _cosine(cosine), critical_sharpness(cosine)
     g = float(positive("gamma", gamma))
     return 1.0 if g < critical else r if g > critical else 4 * r / (1 + 3 * r)
 
 
 def critical_sharpness(cosine: Any) -> float:
-    """`1/(1-r)`: with `beta = gamma log n` attention neither collapses nor falls apart at this gamma alone."""
+    r"""$1/(1-r)$: with $\beta = \gamma \log n$ attention neither collapses nor falls apart at this $\gamma$ alone."""
     return 1 / (1 - _cosine(cosine))
 
 

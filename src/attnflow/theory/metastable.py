@@ -9,14 +9,16 @@ from attnflow._arrays import positive
 def merger_log_time(
     cosine: Any, beta: Any, masses: tuple[float, float] = (0.5, 0.5), kind: Literal["softmax", "unnormalized"] = "softmax"
 ) -> float:
-    """The logarithm of the time at which two clusters of these masses at this cosine meet, far from all others, for large beta.
+    r"""The logarithm of the time at which two clusters of these masses at this cosine meet, far from all others, for large $\beta$.
 
-    Under softmax their angle obeys `u' = -(m_1/m_2 + m_2/m_1) e^{-beta(1 - cos u)} sin u`, under no normalisation
-    `u' = -(m_1 + m_2) e^{beta cos u} sin u`. The time is spent at the start, where Laplace's method gives
+    Under softmax their angle obeys $u' = -(m_1/m_2 + m_2/m_1)\, e^{-\beta(1 - \cos u)} \sin u$, under no normalisation
+    $u' = -(m_1 + m_2)\, e^{\beta \cos u} \sin u$. The time is spent at the start, where Laplace's method gives
 
-        log t = beta (1 - c) - log(beta (1 - c^2) (m_1/m_2 + m_2/m_1)),    log t = - beta c - log(beta (1 - c^2) (m_1 + m_2)),
+    $$\log t = \beta (1 - c) - \log(\beta (1 - c^2) (m_1/m_2 + m_2/m_1)),$$
 
-    up to O(1/beta): the closest pair is the first to merge (arXiv:2410.06833 has the exponents).
+    $$\log t = -\beta c - \log(\beta (1 - c^2) (m_1 + m_2)),$$
+
+    up to $O(1/\beta)$: the closest pair is the first to merge (arXiv:2410.06833 has the exponents).
     """
     b, c = float(positive("beta", beta)), float(cosine)
     a, m = (float(positive("masses", mass)) for mass in masses)
@@ -30,10 +32,10 @@ def merger_log_time(
 
 
 def window_time(angle: Any, beta: Any, rate: Any = 1.0) -> float:
-    """When `u' = -c log(beta) sin u` from this angle reaches `sqrt(log(beta) / beta)`:
-    `t = (log tan(u_0/2) - log tan(u_1/2)) / (c log beta)`, which is `1/(2c) + O(log log beta / log beta)`.
+    r"""When $u' = -c \log(\beta) \sin u$ from this angle $u_0$ reaches $u_1 = \sqrt{\log(\beta) / \beta}$:
+    $t = (\log\tan(u_0/2) - \log\tan(u_1/2)) / (c \log\beta)$, which is $1/(2c) + O(\log\log\beta / \log\beta)$.
 
-    (arXiv:2410.06833 prints 2/c for it.)
+    (arXiv:2410.06833 prints $2/c$ for it.)
     """
     b, c, u = float(positive("beta", beta)), float(positive("rate", rate)), float(positive("angle", angle))
     if not b > math.e or not u < math.pi:

@@ -9,10 +9,10 @@ from attnflow._arrays import floats, known, square
 
 
 def support_radius(radius: Any, value: Any, t: Any) -> Float[Array, "..."]:
-    """`e^{t |V|} R(0)`, a bound of the radius R(t) of the support around the origin, with the spectral norm |V| (arXiv:2501.18322).
+    r"""$e^{t |V|} R(0)$, a bound of the radius $R(t)$ of the support around the origin, with the spectral norm $|V|$ (arXiv:2501.18322).
 
     It holds for attention with weights that are positive and sum to one (softmax, L2, Sinkhorn, hardmax), under a mask too: the average of
-    keys lies in the ball that the keys lie in, so that `|x'| <= |V| R`. Unnormalized and linear attention break it.
+    keys lies in the ball that the keys lie in, so that $|x'| \le |V| R$. Unnormalized and linear attention break it.
     """
     start, V = floats("radius", radius, ""), square("value", value)
     times = floats("t", t, "k" if jnp.ndim(t) else "")

@@ -20,15 +20,15 @@ Kind = Literal["softmax", "unnormalized", "sinkhorn"]
 
 
 def mode_growth(k: Any, beta: Any, dim: int = 2, kind: Kind = "softmax", noise: Any = 0.0) -> Float[Array, "..."]:
-    """The growth rate of harmonics of degree k around the uniform law on S^{dim-1} (arXiv:2410.23228, Theorem 4.3 on the circle).
+    r"""The growth rate of harmonics of degree $k$ around the uniform law on $S^{d-1}$ (arXiv:2410.23228, Theorem 4.3 on the circle).
 
-    `k (k+d-2) (r_k / b - sigma^2 / 2)`, where with `q = I_{k+d/2-1}(b) / I_{d/2-1}(b)`
+    $k (k+d-2) (r_k / \beta - \sigma^2 / 2)$, where with $q = I_{k+d/2-1}(\beta) / I_{d/2-1}(\beta)$
 
-    - softmax: `r_k = q`; on the circle the rate is `k^2 I_k(b) / (b I_0(b))`;
-    - unnormalized: `r_k = Gamma(d/2) (2/b)^{d/2-1} I_{k+d/2-1}(b)`; on the circle `k^2 I_k(b) / b`;
-    - sinkhorn: `r_k = q / (1 + q)` (derived here: the potentials answer a change w of the density by `- q/(1+q) w`).
+    - softmax: $r_k = q$; on the circle the rate is $k^2 I_k(\beta) / (\beta I_0(\beta))$;
+    - unnormalized: $r_k = \Gamma(d/2)\, (2/\beta)^{d/2-1} I_{k+d/2-1}(\beta)$; on the circle $k^2 I_k(\beta) / \beta$;
+    - sinkhorn: $r_k = q / (1 + q)$ (derived here: the potentials answer a change $w$ of the density by $-\frac{q}{1+q} w$).
 
-    The fastest k is the number of clusters on the circle. `k` and `beta` are numbers or arrays that go together.
+    The fastest $k$ is the number of clusters on the circle. `k` and `beta` are numbers or arrays that go together.
     """
     degree, beta = np.asarray(k, dtype=float), _betas(beta)
     if (degree < 1).any() or (degree % 1 != 0).any():
@@ -42,30 +42,36 @@ def mode_growth(k: Any, beta: Any, dim: int = 2, kind: Kind = "softmax", noise: 
 
 
 def critical_noise(beta: Any, dim: int = 2) -> Float[Array, "..."]:
-    """The sigma below which the uniform law is unstable under USA with noise `sigma dB` on S^{dim-1}: `sigma^2 = 2 c_1(b) / b`.
+    r"""The $\sigma$ below which the uniform law is unstable under USA with noise $\sigma\,dB$ on $S^{d-1}$:
+    $\sigma^2 = 2 c_1(\beta) / \beta$.
 
-    That is `sigma^-2 = b^{d/2} / (2^{d/2} Gamma(d/2) I_{d/2}(b))`, the threshold `K_#` of arXiv:2606.05140. Mode 1 is the first to go, for
-    every b and d, because c_k falls with k.
+    That is $\sigma^{-2} = \beta^{d/2} / (2^{d/2}\, \Gamma(d/2)\, I_{d/2}(\beta))$, the threshold $K_\#$ of arXiv:2606.05140. Mode 1 is the
+    first to go, for every $\beta$ and $d$, because $c_k$ falls with $k$.
     """
     beta = _betas(beta)
     return jnp.asarray(np.sqrt(2 * _eigenvalue(1.0, beta, _dimension(dim), scaled=True) / beta))
 
 
 def branch_curvature(beta: Any, dim: int = 2) -> Float[Array, "..."]:
-    """How the noise of the ordered states `1 + a Y_1 + ...` of USA begins: `(sigma / sigma_c)^2 = 1 + c a^2 + O(a^4)`, `|mean| = a/d`.
+    r"""How the noise of the ordered states $1 + a Y_1 + \dots$ of USA begins: $(\sigma / \sigma_c)^2 = 1 + c\, a^2 + O(a^4)$, with a mean
+    of length $a/d$.
 
-    With `q = I_{d/2+1}(b) / I_{d/2}(b)`, `c = - (1 - (d-1) / (d (1-q))) / (d+2)`: negative for a continuous transition. Derived from
-    `log rho = 2/sigma^2 integral e^{b <x,y>}/b rho(y) dy + const` by comparing harmonics: the second one of rho is
-    `a_2 = a^2 (d-1) / (2d (1-q))`, and the first one then asks for `sigma_c^2 / sigma^2 = 1 + (a^2 - 2 a_2) / (d+2)`.
+    With $q = I_{d/2+1}(\beta) / I_{d/2}(\beta)$,
+
+    $$c = -\frac{1}{d+2} \left(1 - \frac{d-1}{d (1-q)}\right):$$
+
+    negative for a continuous transition. Derived from $\log\rho(x) = \frac{2}{\sigma^2\beta} \int e^{\beta\langle x, y\rangle} \rho(y)\,dy$
+    and a constant by comparing harmonics: the second one of $\rho$ is $a_2 = a^2 (d-1) / (2d (1-q))$, and the first one then asks for
+    $\sigma_c^2 / \sigma^2 = 1 + (a^2 - 2 a_2) / (d+2)$.
     """
     q = _ratio(_betas(beta), _dimension(dim))
     return jnp.asarray(-(1 - (dim - 1) / (dim * (1 - q))) / (dim + 2))
 
 
 def critical_beta(dim: int = 2) -> float:
-    """The inverse temperature with `I_{d/2+1}(b) / I_{d/2}(b) = 1/d`, where the curvature changes sign (arXiv:2606.05140).
+    r"""The inverse temperature $\beta$ with $I_{d/2+1}(\beta) / I_{d/2}(\beta) = 1/d$, where the curvature changes sign (arXiv:2606.05140).
 
-    Up to it the transition of noisy USA on S^{dim-1} is continuous, beyond it discontinuous. 2.4469 on the circle, 1.8162 on S^2.
+    Up to it the transition of noisy USA on $S^{d-1}$ is continuous, beyond it discontinuous. 2.4469 on the circle, 1.8162 on $S^2$.
     """
     from scipy.optimize import brentq
 

@@ -31,14 +31,14 @@ def self_bridge(
     sums: Engine | None = None,
     key: PRNGKeyArray | None = None,
 ) -> TokenBridge | GaussianBridge:
-    """The Schrodinger bridge of `mu` to itself.
+    r"""The Schrodinger bridge of `mu` to itself.
 
     **Arguments:**
 
-    - `mu`: `Particles` in R^d; a `Grid` there, as tokens at the middles of its cells; a `Gaussian`, in closed form; or a `GaussianMixture`,
-      on the line by quadrature fine enough for eps, else by 4096 samples drawn with `key`.
+    - `mu`: `Particles` in $\mathbb{R}^d$; a `Grid` there, as tokens at the middles of its cells; a `Gaussian`, in closed form; or a
+      `GaussianMixture`, on the line by quadrature fine enough for `eps`, else by 4096 samples drawn with `key`.
     - `eps`: the temperature, in units of squared length.
-    - `tolerance`: the largest violation of a marginal; by default 1e-10 in float64, 1e-5 in float32.
+    - `tolerance`: the largest violation of a marginal; by default $10^{-10}$ in float64, $10^{-5}$ in float32.
     - `start`: where to begin: a bridge of as many tokens, such as that of the step before, or a potential, one number a token.
     - `sums`: how kernel sums are evaluated; `None` chooses.
 
@@ -61,10 +61,11 @@ def bridge(
     sums: Engine | None = None,
     key: PRNGKeyArray | None = None,
 ) -> TokenBridge | GaussianBridge:
-    """The Schrodinger bridge from `mu` to `nu`: clouds in R^d of any two sizes, Gaussians in closed form, mixtures as in `self_bridge`.
+    r"""The Schrodinger bridge from `mu` to `nu`: clouds in $\mathbb{R}^d$ of any two sizes, Gaussians in closed form, mixtures as in
+    `self_bridge`.
 
     A Gaussian that meets a cloud becomes tokens as a mixture does. The iteration goes down from high temperature, unless it is given a
-    `start`: a bridge between as many tokens, or `psi` at the tokens of nu. Other arguments are those of `self_bridge`.
+    `start`: a bridge between as many tokens, or $\psi$ at the tokens of $\nu$. Other arguments are those of `self_bridge`.
     """
     eps = positive("eps", eps)
     if mu.dim != nu.dim:

@@ -41,7 +41,7 @@ _ROUGH: dict[Any, dict[str, float]] = {bridge_score: {"tolerance": 1e-5}, richar
 
 
 class Choice(float):
-    """An eps that knows how it was chosen: a number like any other, with
+    r"""An $\varepsilon$ that knows how it was chosen: a number like any other, with
 
     - `epsilons` `[k]`: the candidates, growing;
     - `losses` `[k]`: the averages of `|s|^2 + 2 div s` over held-out tokens; `losses[i] - losses[j]` estimates the difference of two mean
@@ -71,22 +71,24 @@ def choose_eps(
     folds: int = 5,
     key: PRNGKeyArray | None = None,
 ) -> Choice:
-    """The eps at which a score of tokens is expected to err least in `L2(rho)`, where the tokens are a sample of the density rho.
+    r"""The $\varepsilon$ at which a score of tokens is expected to err least in $L^2(\rho)$, where the tokens are a sample of the density
+    $\rho$.
 
     **Arguments:**
 
-    - `mu`: `Particles` in R^d, at least ten at different places. Tokens at the same place count as one with their weight.
-    - `score`: `bridge_score`, `kernel_score`, `richardson_score`, whose best eps differ, or any `(mu, eps) -> score` of that kind.
-    - `epsilons`: the candidates. `None` doubles from where a kernel holds about `n^(1/3)` tokens to the largest variance, and goes on
+    - `mu`: `Particles` in $\mathbb{R}^d$, at least ten at different places. Tokens at the same place count as one with their weight.
+    - `score`: `bridge_score`, `kernel_score`, `richardson_score`, whose best $\varepsilon$ differ, or any `(mu, eps) -> score` of that
+      kind.
+    - `epsilons`: the candidates. `None` doubles from where a kernel holds about $n^{1/3}$ tokens to the largest variance, and goes on
       beyond an end at which the loss is least.
     - `folds`: into how many parts the tokens are dealt, each held out once. Of a large cloud a part is 2048 tokens.
     - `key`: deals the tokens; by default `jax.random.key(0)`.
 
     Returns a `Choice`, a number with its record: `af.bridge_score(mu, af.choose_eps(mu))` works.
 
-    The criterion is `J` of implicit score matching (Hyvarinen 2005), the mean squared error up to a constant. It takes `folds` scores a
-    candidate. What is not a sample, such as `quadrature` tokens, has less noise than the folds show: there any small eps that the spacing
-    resolves does better.
+    The criterion is that of implicit score matching (Hyvarinen 2005), the mean squared error up to a constant. It takes `folds` scores a
+    candidate. What is not a sample, such as `quadrature` tokens, has less noise than the folds show: there any small $\varepsilon$ that
+    the spacing resolves does better.
     """
     points, weights = _places(mu, score, folds)
     order = np.asarray(jax.random.permutation(jax.random.key(0) if key is None else key, len(points)))

@@ -29,12 +29,12 @@ class Bridge(eqx.Module):
 
     @abc.abstractmethod
     def barycentric(self, x: Any) -> Float[Array, "m d"]:
-        """`B(x) = E[y|x]` at every row of x, on the support or off it."""
+        """$B(x) = E[y|x]$ at every row of `x`, on the support or off it."""
 
     @abc.abstractmethod
     def potential_at(self, x: Any) -> Float[Array, " m"]:
-        """`phi(x)` at every row of x, on the support or off it. Of the constants that phi and psi may trade, half the cost is the
-        integral of each."""
+        r"""$\varphi(x)$ at every row of `x`, on the support or off it. Of the constants that $\varphi$ and $\psi$ may trade, half the cost
+        is the integral of each."""
 
     def score(self, x: Any) -> Float[Array, "m d"]:
         """`2 (B(x) - x) / eps`, which is `grad log rho(x) + O(eps)`."""
@@ -64,12 +64,13 @@ class TokenBridge(Bridge):
         return self.kernel(self._rows(x), self.kernel.engine if x is self.measure.points else None)
 
     def plan(self) -> Float[Array, "m n"]:
-        """The coupling `pi_ij`, dense; its rows and columns sum to the weights."""
+        r"""The coupling $\pi_{ij}$, dense; its rows and columns sum to the weights."""
         log_kernel = self.kernel.log_kernel(self.measure.points)
         return jnp.exp(log_kernel + self._keys.log_weights[None, :] + self.measure.log_weights[:, None])
 
     def expect(self, values: Any) -> Float[Array, " m"]:
-        """`E[v(y)|x]` at every token x, for the values of a function v at the tokens y: the plan as an operator, without its matrix."""
+        """$E[v(y)|x]$ at every token $x$, for the values of a function $v$ at the tokens $y$: the plan as an operator, without its
+        matrix."""
         values = floats("values", values, "n")
         if len(values) != len(self._keys.points):
             raise ValueError(f"values must have one entry a token, {len(self._keys.points)}, got {len(values)}")
@@ -77,7 +78,7 @@ class TokenBridge(Bridge):
 
     @property
     def potential(self) -> Float[Array, " n"]:
-        """`psi` at every token of the target; for a bridge of a measure to itself, `phi = psi`."""
+        r"""$\psi$ at every token of the target; for a bridge of a measure to itself, $\varphi = \psi$."""
         return self._psi + self._trade
 
     def potential_at(self, x: Any) -> Float[Array, " m"]:
@@ -85,7 +86,8 @@ class TokenBridge(Bridge):
 
     @property
     def cost(self) -> Float[Array, ""]:
-        """`min over pi of integral 1/2 |x-y|^2 dpi + eps KL(pi | mu x nu)`, which is `integral phi dmu + integral psi dnu`."""
+        r"""$\min_\pi \int \frac12 |x-y|^2 \,d\pi + \varepsilon\, \mathrm{KL}(\pi \mid \mu \otimes \nu)$, which is
+        $\int \varphi \,d\mu + \int \psi \,d\nu$."""
         return 2 * integral(self.potential, self._keys)
 
     @property
@@ -128,9 +130,11 @@ class TokenBridge(Bridge):
 
 
 class GaussianBridge(Bridge):
-    """The bridge between Gaussians N(m, S) and N(n, T), in closed form: `B(x) = n + W (x - m) / eps`, W the covariance of y given x.
+    r"""The bridge between Gaussians $\mathcal{N}(m, S)$ and $\mathcal{N}(n, T)$, in closed form: $B(x) = n + W (x - m) / \varepsilon$, $W$
+    the covariance of $y$ given $x$.
 
-    For N(0, s^2) and itself `W / eps = (sqrt(s^4 + eps^2 / 4) - eps / 2) / s^2` (Janati et al. 2020, arXiv:2006.02572).
+    For $\mathcal{N}(0, s^2)$ and itself $W / \varepsilon = (\sqrt{s^4 + \varepsilon^2 / 4} - \varepsilon / 2) / s^2$ (Janati et al. 2020,
+    arXiv:2006.02572).
     """
 
     measure: Gaussian
@@ -142,20 +146,20 @@ class GaussianBridge(Bridge):
         return self.map(self._rows(x))
 
     def plan(self) -> Gaussian:
-        """The coupling, a Gaussian on R^2d."""
+        r"""The coupling, a Gaussian on $\mathbb{R}^{2d}$."""
         mu, nu = self._ends
         across = self.map.matrix @ mu.cov
         return Gaussian(jnp.concatenate([mu.mean, nu.mean]), jnp.block([[mu.cov, across.T], [across, nu.cov]]))
 
     def potential_at(self, x: Any) -> Float[Array, " m"]:
-        """`phi(x) = 1/2 <u, (I - W / eps) u> + <u, m - n> + c`, u = x - m."""
+        r"""$\varphi(x) = \frac12 \langle u, (I - W / \varepsilon) u\rangle + \langle u, m - n\rangle + c$, $u = x - m$."""
         (mu, nu), rest = self._ends, jnp.eye(self.measure.dim, dtype=self.measure.dtype) - self.map.matrix
         u = self._rows(x) - mu.mean[None]
         return 0.5 * jnp.sum((u @ rest) * u, axis=1) + u @ (mu.mean - nu.mean) + 0.5 * (self.cost - jnp.trace(rest @ mu.cov))
 
     @property
     def cost(self) -> Float[Array, ""]:
-        """`min over pi of integral 1/2 |x-y|^2 dpi + eps KL(pi | mu x nu)`."""
+        r"""$\min_\pi \int \frac12 |x-y|^2 \,d\pi + \varepsilon\, \mathrm{KL}(\pi \mid \mu \otimes \nu)$."""
         mu, nu = self._ends
         distance = jnp.sum((mu.mean - nu.mean) ** 2) + jnp.trace(mu.cov) + jnp.trace(nu.cov) - 2 * jnp.trace(self.map.matrix @ mu.cov)
         w, _ = conditional_shape(jnp.eye(mu.dim, dtype=mu.dtype) / self.eps, mu, nu)

@@ -17,17 +17,17 @@ from attnflow.transport.pictures import PICTURES, angles, bars_of, check_cells, 
 
 
 def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
-    """`W2(mu, nu) = min (E dist(x, y)^2)^1/2` over couplings, with the geodesic distance of the space: `|x-y|` in R^d, the angle between x
-    and y on the sphere.
+    r"""$W_2(\mu, \nu) = \min\, (E\, d(x, y)^2)^{1/2}$ over couplings, with the geodesic distance $d$ of the space: $|x-y|$ in
+    $\mathbb{R}^d$, the angle between $x$ and $y$ on the sphere.
 
     - On the line: any two of `Particles`, `Grid`, `Gaussian` and `GaussianMixture`, by quantile functions. Exact to round-off; for two
-      mixtures, or one and a grid, by a quadrature whose error is below 1e-10 of their variance in double precision.
-    - Two Gaussians in R^d: `bures`.
+      mixtures, or one and a grid, by a quadrature whose error is below $10^{-10}$ of their variance in double precision.
+    - Two Gaussians in $\mathbb{R}^d$: `bures`.
     - Two clouds or grids on the circle: exact, by the best shift of the quantile functions.
-    - Two clouds in R^d or on S^{d-1}, at most 5000^2 pairs: exact, by the network simplex of POT, with its optimality checked. It has first
-      derivatives, but runs on the host: not under `jit`.
-    - A grid in R^2 or on S^2 counts as a cloud: the cells that have mass, each at its middle. For each grid this leaves out at most the
-      spread within a cell, `(sum over axes of width^2 / 12)^1/2`.
+    - Two clouds in $\mathbb{R}^d$ or on $S^{d-1}$, at most $5000^2$ pairs: exact, by the network simplex of POT, with its optimality
+      checked. It has first derivatives, but runs on the host: not under `jit`.
+    - A grid in $\mathbb{R}^2$ or on $S^2$ counts as a cloud: the cells that have mass, each at its middle. For each grid this leaves out
+      at most the spread within a cell, $(\sum_a h_a^2 / 12)^{1/2}$ for the widths $h_a$ along the axes.
     - Two `Zonal` grids: mass moves along meridians, so that this is the distance of the laws of the angle, on the line.
 
     On the line and the circle a grid is the density that is constant in each cell, in a `Zonal` one by angle.
@@ -55,7 +55,8 @@ def _zonal(mu: Any) -> TypeGuard[Grid]:
 
 
 def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
-    """`(|m - n|^2 + tr S + tr T - 2 tr (S^1/2 T S^1/2)^1/2)^1/2`, the distance W2 of N(m, S) and N(n, T).
+    r"""$(|m - n|^2 + \operatorname{tr} S + \operatorname{tr} T - 2 \operatorname{tr} (S^{1/2} T S^{1/2})^{1/2})^{1/2}$, the distance $W_2$
+    of $\mathcal{N}(m, S)$ and $\mathcal{N}(n, T)$.
 
     For measures that are not Gaussian it is that of the Gaussians with their moments, which is at most their own distance.
     """

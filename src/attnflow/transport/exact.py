@@ -26,7 +26,7 @@ _STEPS = 100_000
 
 
 def heat_flow(mu: Measure, t: Any) -> Any:
-    """The exact solution at time t of `d_t rho = 1/2 Laplace rho`: every covariance gains `t I`."""
+    r"""The exact solution at time $t$ of $\partial_t \rho = \frac12 \Delta\rho$: every covariance gains $t I$."""
     t = _time(t)
     if not isinstance(mu, Law):
         raise TypeError(f"the heat flow is known for Gaussian and GaussianMixture, got {type(mu).__name__}; use sinkhorn_step on tokens")
@@ -35,10 +35,11 @@ def heat_flow(mu: Measure, t: Any) -> Any:
 
 
 def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Any) -> Any:
-    """The exact solution at time t of `d_t rho = 1/2 Laplace rho - div(rho 1/2 grad log nu)` for a Gaussian target nu = N(n, T).
+    r"""The exact solution at time $t$ of $\partial_t \rho = \frac12 \Delta\rho - \frac12 \operatorname{div}(\rho\,\nabla\log\nu)$ for a
+    Gaussian target $\nu = \mathcal{N}(n, T)$.
 
-    With `E = e^{-T^-1 t / 2}` every N(m, S) becomes `N(n + E (m - n), E S E + T (I - E^2))`: the law of
-    `dX = -1/2 T^-1 (X - n) dt + dB`.
+    With $E = e^{-T^{-1} t / 2}$ every $\mathcal{N}(m, S)$ becomes $\mathcal{N}(n + E (m - n), E S E + T (I - E^2))$: the law of
+    $dX = -\frac12 T^{-1} (X - n)\,dt + dB$.
     """
     t = _time(t)
     if not isinstance(mu, Law):
@@ -54,8 +55,8 @@ def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Any) -> Any:
 
 
 def characteristics(mu: Measure, x: Any, t: Any, target: Gaussian | None = None) -> Float[Array, "m d"]:
-    """Where the points x `[m, d]` are at time t when they move with the heat flow of the law `mu`, or with its Fokker-Planck flow towards
-    `target`: `x' = 1/2 grad log nu(x) - 1/2 grad log rho_t(x)`, solved to 1e-10 in float64.
+    r"""Where the points $x$ `[m, d]` are at time $t$ when they move with the heat flow of the law `mu`, or with its Fokker-Planck flow
+    towards `target`: $x' = \frac12 \nabla\log\nu(x) - \frac12 \nabla\log\rho_t(x)$, solved to $10^{-10}$ in float64.
     """
     t = _time(t)
     law = heat_flow(mu, 0.0) if target is None else ornstein_uhlenbeck(mu, target, 0.0)
@@ -88,9 +89,9 @@ def _characteristics(law: GaussianMixture, x: Array, t: Array, target: Gaussian 
 
 
 def quantiles(mu: Measure, levels: Any) -> Float[Array, " m"]:
-    """The points below which a law on the line has the mass `levels` `[m]`, each in (0, 1): `F^-1(p)`.
+    """The points below which a law on the line has the mass `levels` `[m]`, each in $(0, 1)$: $F^{-1}(p)$.
 
-    The tokens at the middles of n equal masses, `quantiles(mu, (np.arange(n) + 0.5) / n)`, stand for the law without sampling noise.
+    The tokens at the middles of $n$ equal masses, `quantiles(mu, (np.arange(n) + 0.5) / n)`, stand for the law without sampling noise.
     """
     levels = floats("levels", levels, "m")
     if not isinstance(mu, Law) or mu.dim != 1:

@@ -18,12 +18,13 @@ _TILES = Streamed(queries=256, keys=256, native=False)
 
 
 def energy_distance(mu: Measure, nu: Measure) -> Float[Array, ""]:
-    """`(2 E|x-y| - E|x-x'| - E|y-y'|)^1/2` for independent x, x' of mu and y, y' of nu: a metric (Szekely and Rizzo, J. Stat. Plan.
-    Inference 143, 2013).
+    r"""$(2 E|x-y| - E|x-x'| - E|y-y'|)^{1/2}$ for independent $x, x'$ of $\mu$ and $y, y'$ of $\nu$: a metric (Szekely and Rizzo, J. Stat.
+    Plan. Inference 143, 2013).
 
-    For two clouds or grids; on the sphere too `|x-y|` is the length of the chord. On the line by sorting, as `(2 integral (F-G)^2)^1/2`;
-    otherwise over all pairs, in tiles with O(n) memory, where the square carries round-off of the size of `E|x-y|`. A grid on the line is
-    the density that is constant in each cell, elsewhere it is tokens at the middles of its cells.
+    For two clouds or grids; on the sphere too $|x-y|$ is the length of the chord. On the line by sorting, as $(2 \int (F-G)^2)^{1/2}$ with
+    the distribution functions $F$ and $G$; otherwise over all pairs, in tiles with $O(n)$ memory, where the square carries round-off of
+    the size of $E|x-y|$. A grid on the line is the density that is constant in each cell, elsewhere it is tokens at the middles of its
+    cells.
     """
     mu, nu = one_space(mu, nu)
     if not (isinstance(mu, Particles | Grid) and isinstance(nu, Particles | Grid)):
@@ -84,14 +85,14 @@ def _distances(x: Float[Array, "m d"], y: Float[Array, "n d"]) -> Float[Array, "
 
 
 def mmd(mu: Measure, nu: Measure, bandwidth: Any, sums: Engine | None = None) -> Float[Array, ""]:
-    """`(E k(x,x') + E k(y,y') - 2 E k(x,y))^1/2` with `k(x, y) = e^{-|x-y|^2 / (2 h^2)}`: the maximum mean discrepancy of a Gaussian
+    r"""$(E k(x,x') + E k(y,y') - 2 E k(x,y))^{1/2}$ with $k(x, y) = e^{-|x-y|^2 / (2 h^2)}$: the maximum mean discrepancy of a Gaussian
     kernel (Gretton et al., JMLR 13, 2012).
 
-    Any two of `Particles`, `Grid`, `Gaussian` and `GaussianMixture`; tokens on the sphere count as points of R^d, and so do the middles of
-    the cells of a grid, which must be no wider than h. All pairs count, also a token with itself, so that it is a metric. The square
-    carries the error of the sums: round-off, or the tolerance of a spectral engine.
+    Any two of `Particles`, `Grid`, `Gaussian` and `GaussianMixture`; tokens on the sphere count as points of $\mathbb{R}^d$, and so do the
+    middles of the cells of a grid, which must be no wider than $h$. All pairs count, also a token with itself, so that it is a metric. The
+    square carries the error of the sums: round-off, or the tolerance of a spectral engine.
 
-    **Arguments:** `bandwidth` is h; `sums` says how kernel sums over two clouds are evaluated, `None` chooses.
+    **Arguments:** `bandwidth` is $h$; `sums` says how kernel sums over two clouds are evaluated, `None` chooses.
     """
     mu, nu = one_space(mu, nu)
     h = positive("bandwidth", bandwidth).astype(mu.mean.dtype)

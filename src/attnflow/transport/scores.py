@@ -32,7 +32,8 @@ Score = Callable[[Any], Float[Array, "m d"]]
 
 
 def bridge_score(mu: Measure, eps: Any, **options: Any) -> Score:
-    """`2 (B(x) - x) / eps` with the barycentric map B of the self-bridge. Options are those of `self_bridge`; `Affine` for a `Gaussian`."""
+    r"""$2 (B(x) - x) / \varepsilon$ with the barycentric map $B$ of the self-bridge. Options are those of `self_bridge`; `Affine` for a
+    `Gaussian`."""
     bridge = self_bridge(mu, eps, **options)
     if isinstance(bridge, GaussianBridge):
         return pull(bridge).scaled(2 / bridge.eps)
@@ -40,7 +41,8 @@ def bridge_score(mu: Measure, eps: Any, **options: Any) -> Score:
 
 
 def kernel_score(mu: Measure, eps: Any, sums: Engine | None = None) -> Score:
-    """`grad log (rho * N(0, eps I))(x) = (E[y|x] - x) / eps`, E the softmax of `-|x-y|^2 / (2 eps)`: the score of the kernel density.
+    r"""$\nabla\log(\rho \ast \mathcal{N}(0, \varepsilon I))(x) = (E[y|x] - x) / \varepsilon$, $E$ the softmax of
+    $-|x-y|^2 / (2\varepsilon)$: the score of the kernel density.
 
     A token counts in its own density: at the tokens the estimate is nearer to zero than between them. Exact for a `Gaussian` (`Affine`)
     and a `GaussianMixture`. `sums`: how kernel sums are evaluated; `None` chooses.
@@ -56,8 +58,8 @@ def kernel_score(mu: Measure, eps: Any, sums: Engine | None = None) -> Score:
 
 
 def richardson_score(mu: Measure, eps: Any, **options: Any) -> Score:
-    """`2 s_{eps/2}(x) - s_eps(x)`, s the bridge score: their biases `eps b + O(eps^3)` cancel to `O(eps^3)`. Options are those of
-    `self_bridge`; `Affine` for a `Gaussian`."""
+    r"""$2 s_{\varepsilon/2}(x) - s_\varepsilon(x)$, $s$ the bridge score: their biases $\varepsilon b + O(\varepsilon^3)$ cancel to
+    $O(\varepsilon^3)$. Options are those of `self_bridge`; `Affine` for a `Gaussian`."""
     eps = positive("eps", eps)
     fine, coarse = (bridge_score(mu, size, **options) for size in (eps / 2, eps))
     if isinstance(fine, Affine) and isinstance(coarse, Affine):

@@ -15,14 +15,15 @@ from attnflow.transport.pictures import projected
 
 
 def sliced_wasserstein2(mu: Measure, nu: Measure, directions: Any = 128, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
-    """`(mean over theta of W2^2(<theta, .>_# mu, <theta, .>_# nu))^1/2`, theta uniform on the unit sphere of R^d; on each line W2 is exact.
+    r"""The root of the mean of $W_2^2$ over the images of $\mu$ and $\nu$ under $x \mapsto \langle\theta, x\rangle$, $\theta$ uniform on
+    the unit sphere of $\mathbb{R}^d$; on each line $W_2$ is exact.
 
-    Any two of `Particles`, `Grid`, `Gaussian` and `GaussianMixture`; tokens on the sphere count as points of R^d, and so do the middles of
-    the cells of a grid, except on the line. O(n log n) a direction, O(n) memory, compiled, differentiable. Bonneel et al., J. Math. Imaging
-    Vis. 51 (2015).
+    Any two of `Particles`, `Grid`, `Gaussian` and `GaussianMixture`; tokens on the sphere count as points of $\mathbb{R}^d$, and so do the
+    middles of the cells of a grid, except on the line. $O(n \log n)$ a direction, $O(n)$ memory, compiled, differentiable. Bonneel et al.,
+    J. Math. Imaging Vis. 51 (2015).
 
     **Arguments:** `directions` is how many are drawn with `key`, or an array `[k, d]` of them, whose lengths do not matter. For two laws
-    that differ by a shift, k drawn directions leave a relative standard error of `((d-1) / (2 (d+2) k))^1/2`; else other keys show it.
+    that differ by a shift, $k$ drawn directions leave a relative standard error of $\sqrt{(d-1) / (2 (d+2) k)}$; else other keys show it.
     """
     mu, nu = one_space(mu, nu)
     theta = _directions(directions, mu.dim, key).astype(mu.mean.dtype)

@@ -29,16 +29,17 @@ Map = Callable[[Float[Array, "m d"]], Float[Array, "m d"]]
 
 
 def sinkhorn_step(mu: FlowingMeasure, eps: Any, **options: Any) -> FlowingMeasure:
-    """`x <- 2x - B(x)` with the barycentric map B of the self-bridge: the heat flow `d_t rho = 1/2 Laplace rho` for time eps.
+    r"""$x \leftarrow 2x - B(x)$ with the barycentric map $B$ of the self-bridge: the heat flow $\partial_t \rho = \frac12 \Delta\rho$ for
+    time $\varepsilon$.
 
-    Sinkhorn attention with `A = I / eps`, `V = -I` in the normalised frame makes the same step. Options are those of `self_bridge`.
+    Sinkhorn attention with $A = I / \varepsilon$, $V = -I$ in the normalised frame makes the same step. Options are those of `self_bridge`.
     """
     return Heat().step(mu, eps, **options).measure
 
 
 def euler_step(mu: FlowingMeasure, score: Callable, eps: Any) -> FlowingMeasure:
-    """`x <- x - eps/2 score(x)`: explicit Euler for the characteristics of the heat flow. `score` is grad log density, and nothing else;
-    for a Gaussian it is an `Affine` map."""
+    r"""$x \leftarrow x - \frac{\varepsilon}{2} s(x)$: explicit Euler for the characteristics of the heat flow. The `score` $s$ is
+    $\nabla\log\rho$, and nothing else; for a Gaussian it is an `Affine` map."""
     eps = positive("eps", eps).astype(mu.dtype)
     if isinstance(mu, Gaussian) and not isinstance(score, Affine):
         raise TypeError(f"the score of a Gaussian is an Affine map, got {type(score).__name__}")
@@ -58,7 +59,7 @@ class Flow(eqx.Module):
 
     @abc.abstractmethod
     def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
-        """The measure after a time eps. Options are those of `self_bridge`, or of the estimator if the flow has one."""
+        r"""The measure after a time $\varepsilon$. Options are those of `self_bridge`, or of the estimator if the flow has one."""
 
     def horizon(self, mu: FlowingMeasure) -> float:
         """The time beyond which the flow from `mu` cannot exist; a finite one says that the flow is ill-posed."""
@@ -66,10 +67,10 @@ class Flow(eqx.Module):
 
 
 class Heat(Flow):
-    """`d_t rho = 1/2 Laplace rho`.
+    r"""$\partial_t \rho = \frac12 \Delta\rho$.
 
     **Arguments:** `score`: an estimator `(mu, eps) -> score` such as `af.kernel_score`, for explicit Euler steps
-    `x <- x - eps/2 score(x)`; `None` for bridge steps `x <- 2x - B(x)`, which are of second order.
+    $x \leftarrow x - \frac{\varepsilon}{2} s(x)$; `None` for bridge steps $x \leftarrow 2x - B(x)$, which are of second order.
     """
 
     score: Callable | None = None
@@ -80,13 +81,14 @@ class Heat(Flow):
 
 
 class ReverseHeat(Flow):
-    """`d_t rho = -1/2 Laplace rho`, that is deblurring: `x <- B(x)`, or `x <- x + eps/2 score(x)` with an estimator.
+    r"""$\partial_t \rho = -\frac12 \Delta\rho$, that is deblurring: $x \leftarrow B(x)$, or $x \leftarrow x + \frac{\varepsilon}{2} s(x)$
+    with an estimator of the score $s$.
 
-    The problem is ill-posed: it amplifies a mode of wave number k by `e^{k^2 t / 2}`, and has no solution beyond the smallest eigenvalue of
-    the covariance. On a flat density the bridge step amplifies a mode by `1 + q / (1 + e^{q/2})`, `q = eps k^2`: as it should for small q,
-    by at most 1.557 (at q = 2.557), and the finest modes not at all; tokens that have gathered in clumps are worse. For N(0, s^2) the
-    variance becomes `s^2 - eps + eps^2 / (2 s^2) + ...`, an error of first order, until s^2 is about eps; from there it falls like
-    `s^6 / eps^2`, and the step means nothing any more.
+    The problem is ill-posed: it amplifies a mode of wave number $k$ by $e^{k^2 t / 2}$, and has no solution beyond the smallest eigenvalue
+    of the covariance. On a flat density the bridge step amplifies a mode by $1 + q / (1 + e^{q/2})$, $q = \varepsilon k^2$: as it should
+    for small $q$, by at most 1.557 (at $q = 2.557$), and the finest modes not at all; tokens that have gathered in clumps are worse. For
+    $\mathcal{N}(0, s^2)$ the variance becomes $s^2 - \varepsilon + \varepsilon^2 / (2 s^2) + \dots$, an error of first order, until $s^2$
+    is about $\varepsilon$; from there it falls like $s^6 / \varepsilon^2$, and the step means nothing any more.
     """
 
     score: Callable | None = None
@@ -96,17 +98,20 @@ class ReverseHeat(Flow):
         return Step(_moved(mu, move, 1.0), bridge)
 
     def horizon(self, mu: FlowingMeasure) -> float:
-        """The smallest eigenvalue of the covariance: what was blurred for a time t has a covariance of at least `t I`."""
+        """The smallest eigenvalue of the covariance: what was blurred for a time $t$ has a covariance of at least $t I$."""
         return float(jnp.linalg.eigvalsh(mu.cov)[0])
 
 
 class FokkerPlanck(Flow):
-    """`d_t rho = 1/2 Laplace rho - div(rho 1/2 grad log nu)`, which tends to the target nu: the law of `dX = 1/2 grad log nu dt + dB`.
+    r"""$\partial_t \rho = \frac12 \Delta\rho - \frac12 \operatorname{div}(\rho\,\nabla\log\nu)$, which tends to the target $\nu$: the law
+    of $dX = \frac12 \nabla\log\nu\,dt + dB$.
 
-    The bridge step is split: the drift for eps/2 by Heun's method, the heat step for eps, the drift for eps/2. It is of second order, as is
-    the distance of its limit to nu. With an estimator `(mu, eps) -> score` it is `x <- x + eps/2 (grad log nu(x) - score(x))`.
+    The bridge step is split: the drift for $\varepsilon/2$ by Heun's method, the heat step for $\varepsilon$, the drift for
+    $\varepsilon/2$. It is of second order, as is the distance of its limit to $\nu$. With an estimator `(mu, eps) -> score` it is
+    $x \leftarrow x + \frac{\varepsilon}{2} (\nabla\log\nu(x) - s(x))$ with the score $s$.
 
-    **Arguments:** `target`: a `Gaussian`, a `GaussianMixture`, or `grad log nu` as a map of rows of points (`Affine` to move a `Gaussian`).
+    **Arguments:** `target`: a `Gaussian`, a `GaussianMixture`, or $\nabla\log\nu$ as a map of rows of points (`Affine` to move a
+    `Gaussian`).
     """
 
     target: Any
@@ -143,17 +148,20 @@ class Degenerate(ValueError):
 
 
 class KullbackLeibler(Flow):
-    """The flow of `FokkerPlanck` as the steepest descent of `1/2 KL(rho | nu)`, by a surrogate measure: `x <- 2x - B_sigma(x)`.
+    r"""The flow of `FokkerPlanck` as the steepest descent of $\frac12 \mathrm{KL}(\rho \mid \nu)$, by a surrogate measure:
+    $x \leftarrow 2x - B_\sigma(x)$.
 
-    The density of sigma is rho / nu up to a factor, so that `grad log sigma = grad log rho - grad log nu`: sigma is the tokens with weights
-    `w_i / nu(x_i)`, and only log nu is needed, up to a constant. sigma must be a probability measure: nu must have heavier tails than
-    rho. As rho nears nu, sigma becomes flat and lives on few tokens in the tails, where the steps are wrong. They are of first order.
+    The density of $\sigma$ is $\rho / \nu$ up to a factor, so that $\nabla\log\sigma = \nabla\log\rho - \nabla\log\nu$: $\sigma$ is the
+    tokens with weights $w_i / \nu(x_i)$, and only $\log\nu$ is needed, up to a constant. $\sigma$ must be a probability measure: $\nu$
+    must have heavier tails than $\rho$. As $\rho$ nears $\nu$, $\sigma$ becomes flat and lives on few tokens in the tails, where the steps
+    are wrong. They are of first order.
 
     **Arguments:**
 
-    - `target`: a `Gaussian`, a `GaussianMixture`, or log nu as a function of rows of points. A `Gaussian` moves towards a `Gaussian` only.
-    - `least`: the smallest effective number of tokens `1 / sum_i v_i^2`, v the weights of sigma, that is not refused. A bridge is local, so
-      that uneven weights do little harm in the bulk; but a token that outweighs all its neighbours stays where it is.
+    - `target`: a `Gaussian`, a `GaussianMixture`, or $\log\nu$ as a function of rows of points. A `Gaussian` moves towards a `Gaussian`
+      only.
+    - `least`: the smallest effective number of tokens $1 / \sum_i v_i^2$, $v$ the weights of $\sigma$, that is not refused. A bridge is
+      local, so that uneven weights do little harm in the bulk; but a token that outweighs all its neighbours stays where it is.
     """
 
     target: Any
@@ -172,7 +180,7 @@ class KullbackLeibler(Flow):
         return Step(_moved(mu, move, -1.0), bridge, figures)
 
     def surrogate(self, mu: Any) -> FlowingMeasure:
-        """The probability measure with density proportional to rho / nu."""
+        r"""The probability measure with density proportional to $\rho / \nu$."""
         if isinstance(mu, Gaussian):
             return self._between_gaussians(mu)
         if isinstance(self.target, Gaussian):

@@ -27,14 +27,14 @@ class Normalisation(eqx.Module):
 
     @abc.abstractmethod
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
-        """`x -> integral k(x, y) y dmu(y)` for a weighted cloud."""
+        r"""$x \mapsto \int k(x, y)\, y \,d\mu(y)$ for a weighted cloud."""
 
     @abc.abstractmethod
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
-        """The attention matrix `k(x_i, y_j) w_j`, dense."""
+        r"""The attention matrix $k(x_i, y_j)\, w_j$, dense."""
 
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
-        """`x -> integral k(x, y) y dmu(y)` for a Gaussian, where it is affine."""
+        r"""$x \mapsto \int k(x, y)\, y \,d\mu(y)$ for a Gaussian, where it is affine."""
         raise ValueError(
             f"{type(self).__name__} attention does not keep a Gaussian Gaussian; "
             "draw tokens with mu.sample(n, key=key), or use Softmax, Sinkhorn or Linear"

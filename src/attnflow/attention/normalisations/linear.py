@@ -10,7 +10,7 @@ from attnflow.sums import Atoms, Engine, Logit, pointwise_average, visible_logit
 
 
 class Linear(Normalisation):
-    """`k(x, y) = l(x, y)`; weights may be negative. Only moments of the measure enter, so it costs O(n d^2) (a mask: O(n^2))."""
+    r"""$k(x, y) = \ell(x, y)$; weights may be negative. Only moments of the measure enter, so it costs $O(n d^2)$ (a mask: $O(n^2)$)."""
 
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         if atoms.mask is not None:
@@ -24,7 +24,8 @@ class Linear(Normalisation):
 
     @one_program
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
-        """`(S + m m^T) (A x + p) + (<r, x> + constant) m - 1/2 E[<y, P y> y]`; a term in R would be quadratic in x."""
+        r"""$(S + m m^\top) (A x + p) + (\langle r, x\rangle + c)\, m - \frac12 E[\langle y, P y\rangle\, y]$, $c$ the constant; a term
+        in $R$ would be quadratic in $x$."""
         if logit.R is not None:
             raise ValueError(
                 "Linear attention with a squared-distance logit is quadratic in x and does not keep a Gaussian Gaussian; use dot_product"

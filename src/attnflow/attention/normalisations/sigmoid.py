@@ -10,7 +10,7 @@ from attnflow.sums import Atoms, Engine, Logit, pointwise_average, visible_logit
 
 
 class Sigmoid(Normalisation):
-    """`k(x, y) = 1 / (1 + e^{-l(x,y)})`, averaged against the measure: weights are not normalised over keys."""
+    r"""$k(x, y) = 1 / (1 + e^{-\ell(x,y)})$, averaged against the measure: weights are not normalised over keys."""
 
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         return SigmoidAverage(logit, atoms, sums)

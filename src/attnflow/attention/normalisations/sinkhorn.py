@@ -15,11 +15,11 @@ from attnflow.transport.scaled import Scaled, cut, scaled
 
 
 class Sinkhorn(Normalisation):
-    """`k(x, y) = e^{f(x) + l(x,y) + g(y)}` with both marginals one (Sander et al. 2022, arXiv:2110.11773).
+    r"""$k(x, y) = e^{f(x) + \ell(x,y) + g(y)}$ with both marginals one (Sander et al. 2022, arXiv:2110.11773).
 
     **Arguments:**
 
-    - `tolerance`: the largest violation of a column sum (rows are exact); by default 1e-10 in float64, 1e-5 in float32.
+    - `tolerance`: the largest violation of a column sum (rows are exact); by default $10^{-10}$ in float64, $10^{-5}$ in float32.
     - `max_iterations`: the budget; the result says whether it was enough.
     - `half_steps`: if given, stop after this many normalisations, rows first, as trained Sinkformers do. 1 is softmax.
 
@@ -49,7 +49,7 @@ class Sinkhorn(Normalisation):
         return jnp.exp(found.kernel.log_kernel(x) + atoms.log_weights[None])
 
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
-        """`m + W A (x - m)`: see `scaled_gaussian`."""
+        """$m + W A (x - m)$: see `scaled_gaussian`."""
         if self.half_steps is not None:
             raise ValueError(
                 "Sinkhorn cut after a number of half-steps has no Gaussian picture here; use Sinkhorn() for the converged law, or tokens"

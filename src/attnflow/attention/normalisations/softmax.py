@@ -11,7 +11,7 @@ from attnflow.sums import Atoms, Engine, Logit, accuracy, average, visible_logit
 
 
 class Softmax(Normalisation):
-    """`k(x, y) = e^{l(x,y)} / integral e^{l(x,z)} dmu(z)` (Vaswani et al. 2017; L2: Kim et al. 2021, arXiv:2006.04710)."""
+    r"""$k(x, y) = e^{\ell(x,y)} / \int e^{\ell(x,z)} \,d\mu(z)$ (Vaswani et al. 2017; L2: Kim et al. 2021, arXiv:2006.04710)."""
 
     def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
         return SoftmaxAverage(logit, atoms, sums)
@@ -23,7 +23,7 @@ class Softmax(Normalisation):
 
     @one_program
     def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
-        """`(I + S P)^-1 (m + S (A x + p))`: the Gaussian tilted by the logit; S and A may be singular (arXiv:2501.18322)."""
+        """$(I + S P)^{-1} (m + S (A x + p))$: the Gaussian tilted by the logit; $S$ and $A$ may be singular (arXiv:2501.18322)."""
         matrix, offset = mu.cov @ logit.A, mu.mean if logit.p is None else mu.mean + mu.cov @ logit.p
         if logit.P is None:
             return Affine(matrix, offset)

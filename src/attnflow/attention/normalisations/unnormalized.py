@@ -11,9 +11,9 @@ from attnflow.sums import Atoms, Engine, Logit, accuracy, average, visible_logit
 
 
 class Unnormalized(Normalisation):
-    """`k(x, y) = e^{l(x,y) + log_scale}`; on the sphere with A = beta I this is USA (arXiv:2312.10794).
+    r"""$k(x, y) = e^{\ell(x,y) + c}$, $c$ the `log_scale`; on the sphere with $A = \beta I$ this is USA (arXiv:2312.10794).
 
-    `log_scale = -beta` slows time by e^beta and keeps large beta in range.
+    $c = -\beta$ slows time by $e^\beta$ and keeps large $\beta$ in range.
     """
 
     log_scale: Float[Array, ""]
