@@ -20,10 +20,16 @@ hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items):
-    """The tests of studies are marked: `make check` runs them, `make test` the rest."""
+    """What `make test` leaves to `make check`: the tests of studies, and all cases but the first of a test that is marked `cases`."""
+    met = set()
     for item in items:
         if "studies" in item.path.parts:
             item.add_marker("study")
+        if item.get_closest_marker("cases"):
+            name = (item.path, item.originalname)
+            if name in met:
+                item.add_marker("long")
+            met.add(name)
 
 
 @pytest.fixture
