@@ -1,6 +1,5 @@
 """How fast is the streamed engine? Velocities of 16,384 tokens against torch's scaled_dot_product_attention, and against the machine."""
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 import attnflow as af
 from attnflow.sums import native
+from benchmarks.peers import has
 from benchmarks.table import Row, best, compare
 
 N, SIZE = 16_384, 1536
@@ -25,6 +25,8 @@ EXP = {"float32": 8, "float64": 15}
 
 
 def run() -> list[Row]:
+    if not has("torch"):
+        return []
     import torch
 
     torch.set_num_threads(2)
@@ -54,7 +56,7 @@ def _rows(dtype: str, targets: dict[int, float], kernel: str) -> Iterator[Row]:
             limit = N**2 * 4 * d * slow / flops + N**2 * exponential(dtype)
             question = f"the same, d = {d}, against its products at that rate and its exponentials at the rate of XLA's exp"
             yield Row(question, _rate(fast), _rate(limit), f"{limit / fast:.0%}", "", True)
-        if dtype == "float32" and d <= 3 and importlib.util.find_spec("pykeops"):
+        if dtype == "float32" and d <= 3 and has("pykeops"):
             fast, slow = compare(ours, keops(host), 3)
             yield Row(f"the same, d = {d}, against KeOps", _rate(fast), _rate(slow), f"{slow / fast:.2f}x", ">= 2x", slow >= 2 * fast)
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import attnflow as af
+from benchmarks.peers import has
 from benchmarks.table import Row
 
 N, END, DT, STARTS, PART, CHECKED = 32, 30.0, 0.1, 2048, 16, 8
@@ -59,6 +60,9 @@ def euler(starts: np.ndarray, chunk: int, end: float = END) -> np.ndarray:
 
 
 def run() -> list[Row]:
+    if not has("torch"):
+        return []
+
     def ours(seeds: Any, make: Any = make, rtol: float = 1e-3) -> np.ndarray:
         data = af.sweep(make, {"beta": BETAS}, seeds, END, save_at=FRAMES, observe={"cosine": cosine}, rtol=rtol, batch=BATCH)
         return data.cosine.values
