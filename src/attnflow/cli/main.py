@@ -13,17 +13,18 @@ HELP = """usage: attnflow COMMAND
 Self-attention as a flow of probability measures.
 
   attnflow list                              the studies, a line each
-  attnflow run STUDY [options] [--out DIR]   run a study: its claims, data, figures, and a report
-  attnflow demo [options] [--out DIR]        tokens that cluster on the sphere: the same with a movie, in a minute
-  attnflow simulate SPEC.toml [--out DIR]    simulate a law of your own; --check only validates the file
-  attnflow spec                              print a file for simulate, with every key explained
+  attnflow run STUDY [options] [--out DIR]   run a study: claims, data, figures, a report
+  attnflow demo [options] [--out DIR]        tokens that cluster on the sphere, with a movie
+  attnflow simulate SPEC.toml [--out DIR]    a law of your own; --check only validates
+  attnflow spec                              print a file for simulate, every key explained
   attnflow claims [--run] [--fast]           the ledger of claims; measure them again
-  attnflow bench [NAME ...]                  how fast it is, next to its peers (in a checkout)
+  attnflow bench [NAME ...]                  how fast it is, next to its peers
   attnflow completion bash|zsh|fish          completion for your shell
   attnflow version                           the version, what serves and what is missing; --json for scripts
 
-Each command says more with --help. run, demo, simulate and claims take --json, for scripts.
-Exit codes: 0, every claim holds; 1, one fails; 2, bad input, nothing is written; 130, interrupted."""
+Each command says more with --help. run, demo, simulate and claims take --json.
+Exit codes: 0, every claim holds; 1, one fails; 2, bad input, nothing is written;
+130, interrupted."""
 
 # The module of each command, in which the function has the same name with a line after it.
 COMMANDS = {

@@ -10,9 +10,10 @@ picture = "particles"         # needed: particles, gaussian or grid
 n = 256                       # how many tokens
 dim = 3                       # of R^dim
 space = "sphere"              # sphere or euclidean
-start = "uniform"             # on the sphere: uniform, hemisphere or orthonormal; in R^d: normal, ball or cube
-scale = 1.0                   # of normal, ball and cube: standard deviation, radius, half the side
-# file = "points.npy"         # tokens [n, dim] from a file in place of n, dim, start and scale
+start = "uniform"             # on the sphere: uniform, hemisphere or orthonormal
+                              # in R^d: normal, ball or cube
+scale = 1.0                   # standard deviation, radius, half the side of these
+# file = "points.npy"         # tokens [n, dim], in place of n, dim, start and scale
 
 # [measure]                   # a Gaussian
 # picture = "gaussian"
@@ -29,16 +30,19 @@ scale = 1.0                   # of normal, ball and cube: standard deviation, ra
 # deviation = 1.0             # the standard deviation of the normal law there
 
 [law]                         # needed; for several heads, as many [[law]] tables
-logit = "dot_product"         # <Qx, Ky> / temperature, or squared_distance: -|Qx - Ky|^2 / temperature
+logit = "dot_product"         # <Qx, Ky> / temperature, or
+                              # squared_distance: -|Qx - Ky|^2 / temperature
 temperature = 0.111           # 1 / beta; 1.0 if left out
-query = 1.0                   # a number times the identity, a matrix [[...], ...], or gaussian, goe, wigner: drawn at random
+query = 1.0                   # a number times the identity, a matrix [[...], ...],
+                              # or gaussian, goe, wigner: drawn at random
 key = 1.0
 value = 1.0
-normalisation = "softmax"     # softmax, sinkhorn, unnormalised, hardmax, sigmoid or linear
+normalisation = "softmax"     # softmax, sinkhorn, unnormalised, hardmax, sigmoid,
+                              # linear
 mask = "none"                 # none, causal, window or alibi
 width = 0.1                   # of the window, as a part of the sequence
 slope = 1.0                   # of alibi, over the whole sequence
-hidden = 0                    # the width of a random perceptron after attention; 0 for none
+hidden = 0                    # width of a random perceptron after it; 0 for none
 
 [time]                        # needed
 t1 = 15.0                     # needed: the end
@@ -52,7 +56,8 @@ until = "never"               # never, steady or consensus: when to stop early
 max_steps = 100_000
 
 [output]
-observe = ["energy", "clusters"]  # [] if left out; energy, clusters, order, effective_rank, attention_entropy
+observe = ["energy", "clusters"]  # [] if left out; energy, clusters, order,
+                              # effective_rank, attention_entropy
 radius = 0.2                  # of clusters
 movie = true                  # of tokens in up to three dimensions
 """
