@@ -13,10 +13,10 @@ HELP = """usage: attnflow COMMAND
 Self-attention as a flow of probability measures.
 
   attnflow list                              the studies, a line each
-  attnflow run STUDY [options] [--out DIR]   run a study: claims, data, figures, a report
-  attnflow demo [options] [--out DIR]        tokens that cluster on the sphere, with a movie
+  attnflow run STUDY [options] [--out DIR]   a study: claims, data, figures, a report
+  attnflow demo [options] [--out DIR]        tokens that cluster on the sphere, a movie
   attnflow simulate SPEC.toml [--out DIR]    a law of your own; --check only validates
-  attnflow spec                              print a file for simulate, every key explained
+  attnflow spec                              a file for simulate, every key explained
   attnflow claims [--run] [--fast]           the ledger of claims; measure them again
   attnflow bench [NAME ...]                  how fast it is, next to its peers
   attnflow completion bash|zsh|fish          completion for your shell

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import known
@@ -24,8 +25,7 @@ def dissipation(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Ar
     simple = isinstance(law, Attention) and law.mask is None and isinstance(law.normalize, Softmax | Unnormalized)
     if not simple or not isinstance(mu, Particles):
         raise TypeError("the dissipation is of af.simple_attention(beta, d), with softmax or Unnormalized, on tokens")
-    eye = jnp.eye(mu.dim, dtype=mu.dtype)
-    if known(law.value, law.logit.A) and not (jnp.allclose(law.value, eye) and jnp.allclose(law.logit.A, law.logit.A[0, 0] * eye)):
+    if known(law.value, law.logit.A) and not _simple(np.asarray(law.value), np.asarray(law.logit.A)):
         raise ValueError("the dissipation is of simple attention, V = I and K^T Q = beta I, got other matrices")
     velocity = mu.space.project(mu.points, law.at(mu, sums=sums)(mu.points))
     square = jnp.sum(velocity**2, axis=1)
@@ -34,3 +34,9 @@ def dissipation(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Ar
     logit: Logit = law.logit
     norm = jnp.exp(log_integral(Logit(logit.A.astype(mu.dtype)), mu.points, Atoms(mu.points, mu.log_weights), sums))
     return mu.integrate(lambda _: norm * square)
+
+
+def _simple(value: np.ndarray, A: np.ndarray) -> bool:
+    """Whether V = I and A is a multiple of the identity; on the host, so that a compiled observable may ask."""
+    eye = np.eye(len(value))
+    return np.allclose(value, eye) and np.allclose(A, A[0, 0] * eye)
