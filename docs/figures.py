@@ -3,8 +3,8 @@
 python docs/figures.py                    every page
 python docs/figures.py sums tutorial      some
 
-The blocks of a page are run as the tests run them. The figures of the tutorial are the files that its blocks write; those of other pages are
-drawn from what their blocks have left, so that no picture can differ from its page.
+The blocks of a page are run as the tests run them. The figures of the tutorial are the files that its blocks write; those of other pages
+are drawn from what their blocks have left, so that no picture can differ from its page.
 """
 
 import argparse
@@ -22,13 +22,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gallery import small
+from gallery import WIDTH, small
 from matplotlib.figure import Figure
 from PIL import Image
 
 import attnflow as af
 from attnflow.cli.options import configure
 from attnflow.plot import COLOURS, PAGE, look, new_figure
+from attnflow.plot.look import DPI
 
 HERE = pathlib.Path(__file__).parent
 BLOCK = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
@@ -56,7 +57,7 @@ def main() -> int:
         begun = time.perf_counter()
         for file, image in pictures(page):
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(small(image))
+            file.write_bytes(small(scaled(image)))
             print(f"{file.relative_to(HERE)}: {file.stat().st_size / 1000:.0f} kB, {time.perf_counter() - begun:.0f} s", flush=True)
     return 0
 
@@ -72,6 +73,12 @@ def pictures(page: str) -> Iterator[tuple[pathlib.Path, Image.Image]]:
             with look():
                 DRAWN[page](names).savefig(buffer, format="png")
             yield HERE / "images" / f"{page}.png", Image.open(buffer)
+
+
+def scaled(image: Image.Image) -> Image.Image:
+    """The picture in pixels of the page: a figure of half its width has half of them, so that all have letters of one size."""
+    part = WIDTH / (PAGE * DPI)
+    return image.convert("RGB").resize((round(part * image.width), round(part * image.height)), Image.Resampling.LANCZOS)
 
 
 def run(page: str) -> Names:
@@ -191,7 +198,14 @@ def consensus(names: Names) -> Figure:
     order = path.observed["order"]
     axes[1].plot(np.asarray(order.ts), np.asarray(order.values), "o-", markersize=2.5)
     axes[1].axvline(float(path.status.time), color=COLOURS[4], linestyle="--", linewidth=0.8)
-    axes[1].annotate(f"{path.status.kind} at $t = {path.status.time:.1f}$", (float(path.status.time), 0.3), (-4, 0), textcoords="offset points", ha="right", color=COLOURS[4])
+    axes[1].annotate(
+        f"{path.status.kind} at $t = {path.status.time:.1f}$",
+        (float(path.status.time), 0.3),
+        (-4, 0),
+        textcoords="offset points",
+        ha="right",
+        color=COLOURS[4],
+    )
     axes[1].set(xlabel="$t$", ylabel="order parameter")
     return figure
 
@@ -204,7 +218,10 @@ def tolerances(names: Names) -> Figure:
     cases = {
         r"circle, $\beta = 9$": (names["law"], names["tokens"]),
         r"$S^2$, $\beta = 9$": (af.simple_attention(9.0, 3), af.samplers.sphere(3000, 3, key=key)),
-        r"$\mathbb{R}^2$, width $0.1$": (af.Attention(af.squared_distance(eye, eye, temperature=0.02), eye), af.samplers.normal(3000, 2, key=key)),
+        r"$\mathbb{R}^2$, width $0.1$": (
+            af.Attention(af.squared_distance(eye, eye, temperature=0.02), eye),
+            af.samplers.normal(3000, 2, key=key),
+        ),
     }
     figure, (ax,) = panels(1, 2.7)
     for (name, (law, mu)), mark in zip(cases.items(), "osD"):

@@ -1,6 +1,8 @@
 """The README and the docs show only what runs; formulas are typeset; the site is built without a warning and asks for nothing outside."""
 
 import importlib.util
+import inspect
+import math
 import re
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import types
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from fontTools.ttLib import TTFont
 
@@ -17,7 +20,10 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
 SHOWN = [f"{page.relative_to(ROOT)}" for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))] if BLOCK.search(page.read_text())]
 # Pages of more than ten seconds.
-LONG = {"README.md", "docs/coming-from.md", "docs/densities.md", "docs/solving.md", "docs/transport.md", "docs/tutorial.md"}
+LONG = {
+    *("README.md", "docs/coming-from.md", "docs/compiling.md", "docs/densities.md", "docs/extending.md"),
+    *("docs/multi-head.md", "docs/notebooks.md", "docs/solving.md", "docs/transport.md", "docs/tutorial.md"),
+}
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.long] * (page in LONG)) for page in SHOWN])
@@ -98,12 +104,54 @@ def of_solving(names):
     assert names["loaded"].status.kind == names["path"].status.kind
 
 
+def of_extending(names):
+    assert max(names["relu_gap"], names["sinks_gap"]) < 1e-13
+    assert names["lazy_gap"] < 1e-10
+    shrunk = names["trapped"].points / names["tokens"].points
+    assert abs(shrunk - math.exp(-1)).max() < 1e-6
+    assert abs(names["held"].mean[0] - math.exp(-1)) < 1e-6
+    assert names["speeds"][0, 0] == 0
+    assert names["speeds"][-1, 0] == 1
+    assert abs(names["radii"] - 1).max() < 1e-13
+    assert names["apart"][-1] < 0.01 < names["apart"][0]
+
+
+def of_multi_head(names):
+    """Against torch's own module, with and without a mask, and without biases."""
+    torch = pytest.importorskip("torch")
+    d, count, x = names["d"], names["count"], names["x"]
+    for biased, causal in ((True, True), (True, False), (False, False)):
+        module = torch.nn.MultiheadAttention(d, count, bias=biased, batch_first=True, dtype=torch.float64)
+        (w_q, w_k, w_v, w_o), biases = names["weights"], names["biases"] if biased else None
+        parts = {"in_proj_weight": np.concatenate([w_q, w_k, w_v]), "out_proj.weight": w_o}
+        if biases is not None:
+            parts |= {"in_proj_bias": biases[:3].ravel(), "out_proj.bias": biases[3]}
+        module.load_state_dict({name: torch.tensor(value) for name, value in parts.items()})
+        batch, hidden = torch.tensor(x)[None], torch.ones(len(x), len(x), dtype=torch.bool).triu(1) if causal else None
+        with torch.no_grad():
+            expected, matrices = module(batch, batch, batch, attn_mask=hidden, average_attn_weights=False)
+        heads, shift = names["multi_head"](count, names["weights"], biases, names["af"].Causal() if causal else None)
+        tokens = names["tokens"]
+        assert abs(tokens.rate((heads + shift).at(tokens)) - expected[0].numpy()).max() < 1e-13
+        assert abs(heads.weights(tokens.points, tokens) - matrices[0].numpy()).max() < 1e-13
+
+
+def of_compiling(names):
+    assert names["first"] > 0 == names["again"]
+    assert names["named"][0] > 0 == names["named"][1]
+    assert min(names["fresh"]) > 0
+    assert names["modules"] == names["jitted"] == 0
+
+
 LOOKS = {
     "README.md": of_the_readme,
     "docs/coming-from.md": of_coming_from,
+    "docs/compiling.md": of_compiling,
     "docs/densities.md": of_densities,
+    "docs/extending.md": of_extending,
     "docs/how-to-choose.md": of_the_choice_of_sums,
     "docs/long-time.md": of_long_times,
+    "docs/multi-head.md": of_multi_head,
     "docs/simulation-files.md": of_simulation_files,
     "docs/solving.md": of_solving,
     "docs/studies.md": of_studies,
@@ -215,3 +263,118 @@ def test_public_names_have_docstrings():
     ours = {name: getattr(af, name) for name in dir(af) if not name.startswith("_")}
     bare = [n for n, it in ours.items() if getattr(it, "__module__", getattr(it, "__name__", "")).startswith("attnflow") and not it.__doc__]
     assert not bare
+
+
+# Characters that the column of the site holds at 1280 px; what is longer is clipped, and has to be scrolled.
+COLUMN = 88
+
+
+def code_lines(text):
+    """The lines of code of a text in Markdown as they are shown: between fences, and those that are indented by four."""
+    fenced = False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", ":::")):
+            fenced = not fenced and line.lstrip().startswith("```")
+        elif fenced or line.startswith("    "):
+            yield line if fenced else line[4:]
+
+
+def test_no_code_line_is_longer_than_its_column():
+    from attnflow.cli.main import HELP
+    from attnflow.simulate import EXAMPLE
+
+    shown = {page.name: code_lines(page.read_text()) for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}
+    shown |= {"attnflow --help": HELP.splitlines(), "attnflow spec": EXAMPLE.splitlines()}
+    shown |= {name: code_lines(inspect.getdoc(it)) for name, it in documented()}
+    for where, lines in shown.items():
+        assert [line for line in lines if len(line) > COLUMN] == [], where
+
+
+def documented():
+    """The public names that the API describes, with the members of classes."""
+    import attnflow as af
+
+    for name in dir(af):
+        it = getattr(af, name)
+        members = vars(it) if inspect.isclass(it) else {}
+        for key, member in [(name, it), *((f"{name}.{key}", member) for key, member in members.items())]:
+            if (inspect.isroutine(member) or inspect.isclass(member)) and inspect.getdoc(member):
+                yield key, member
+
+
+def test_every_concept_has_a_figure_that_the_script_makes(monkeypatch):
+    """Pages, script and files agree; no picture is heavy."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    figures = importlib.import_module("figures")
+    made = {f"images/{page}.png" for page in figures.DRAWN} | {f"images/{p}/{n}.png" for p, files in figures.WRITTEN.items() for n in files}
+    concepts = re.findall(r":caption: Concepts\n:hidden:\n\n(.*?)```", (ROOT / "docs/index.md").read_text(), flags=re.DOTALL)[0].split()
+    assert {*concepts, "tutorial"} <= {*figures.DRAWN, *figures.WRITTEN}
+    shown = {
+        page: set(re.findall(r"!\[[^]]+\]\(([^)]+)\)", (ROOT / f"docs/{page}.md").read_text()))
+        for page in (*figures.DRAWN, *figures.WRITTEN)
+    }
+    assert set().union(*shown.values()) == made
+    assert all(shown.values())
+    assert max((ROOT / "docs" / file).stat().st_size for file in made) <= 150_000
+
+
+@pytest.mark.long
+def test_a_figure_is_drawn_from_its_page(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    figures = importlib.import_module("figures")
+    with jax.numpy_rank_promotion("allow"):
+        ((file, image),) = figures.pictures("multi-head")
+    assert file == ROOT / "docs/images/multi-head.png"
+    assert np.asarray(image.convert("L")).std() > 10
+
+
+@pytest.mark.long
+def test_every_observable_is_in_the_table_with_its_pictures():
+    """A picture that the table does not name is refused, one that it names is served."""
+    import attnflow as af
+    from attnflow import observe
+
+    rows = re.findall(
+        r"^\| `(\w+)\(.*\)` \| .* \| ([^|]+) \| (yes|host) \| [^|]*\|$", (ROOT / "docs/observables.md").read_text(), flags=re.M
+    )
+    functions = {name for name, it in vars(observe).items() if inspect.isfunction(it)}
+    assert {name for name, *_ in rows} == functions - {"growth_rates", "limit_shape"}
+    law, x = af.simple_attention(1.0, 2), np.zeros((1, 2))
+    more = {"energy": (2.0,), "clusters": (0.3,), "misalignment": (np.diag([1.0, 0.0]),), "renyi_centres": (0.5,), "log_density": (x, 0.5)}
+    sphere, flat = af.samplers.sphere(4, 2, key=jax.random.key(0)), af.samplers.normal(4, 2, key=jax.random.key(0))
+    pictures = {"tokens": sphere, "Gaussian": af.Gaussian([0.0, 0.0], np.eye(2)), "grid": af.Grid.uniform([af.Circle(cells=16)])}
+    for name, served, compiled in rows:
+
+        def call(mu, name=name):
+            first = {"law": (law,), "field": (law,)}.get(next(iter(inspect.signature(getattr(af, name)).parameters)), ())
+            smooth = (0.5,) if name in ("entropy", "fisher_information") and isinstance(mu, af.Particles) else ()
+            last = (1.0, 2) if name == "lyapunov_exponents" else ()
+            return getattr(af, name)(*first, mu, *more.get(name, ()), *smooth, *last)
+
+        tokens = flat if "mathbb" in served else sphere
+        for picture, mu in pictures.items():
+            mu = tokens if picture == "tokens" else mu
+            if picture in served.split(";")[0]:
+                call(mu)
+            else:
+                with pytest.raises(TypeError):
+                    call(mu)
+        if compiled == "yes":
+            jax.eval_shape(lambda mu, call=call: jax.numpy.asarray(call(mu)), tokens)
+        else:
+            with pytest.raises((TypeError, jax.errors.JAXTypeError)):
+                jax.eval_shape(lambda mu, call=call: jax.numpy.asarray(call(mu)), tokens)
+
+
+def test_the_citation_agrees_with_the_package():
+    import tomllib
+
+    import attnflow as af
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cited = (ROOT / "CITATION.cff").read_text()
+    assert f'version: "{af.__version__}"' in cited
+    assert f"license: {project['license']}" in cited
+    assert [f'  - name: "{author["name"]}"' for author in project["authors"]] == re.findall(r'^  - name: ".*"$', cited, flags=re.M)
+    assert project["keywords"] == re.findall(r"^  - ([^:\n]+)$", cited, flags=re.M)
+    assert f"author  = {{{{{project['authors'][0]['name']}}}}}" in (ROOT / "docs/citing.md").read_text()
