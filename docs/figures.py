@@ -278,8 +278,9 @@ def stairs(names: Names) -> Figure:
     """The mergers of the page, in the logarithm of time."""
     found = names["stairs"]
     figure, axes = panels(2, 2.3)
-    axes[0].step(found.log_t, found.count, where="post")
-    axes[0].plot(found.log_times, found.count[0] - 1 - np.arange(len(found.log_times)), "o", markersize=4, color=COLOURS[4])
+    count = np.arange(5, 0, -1)
+    axes[0].step(np.append(0, found.log_times), count, where="post")
+    axes[0].plot(found.log_times, count[1:], "o", markersize=4, color=COLOURS[4])
     axes[0].set(xlabel=r"$\log t$", ylabel="clusters", yticks=range(1, 6))
     predicted = [float(af.theory.merger_log_time(cosine, 4000.0)) for cosine in found.cosines]
     axes[1].plot(predicted, found.log_times, "o", markersize=5)
@@ -315,7 +316,7 @@ def phases(names: Names) -> Figure:
     data = af.sweep(names["make"], {"beta": betas}, seeds=64, t1=15.0, save_at=times, observe={"cosine": af.mean_cosine})
     mean, error = af.over_seeds(data)
     figure, axes = panels(2, 2.4)
-    drawn = axes[0].pcolormesh(times, betas, mean["cosine"].values, cmap="cividis", shading="gouraud", vmin=0, vmax=1, rasterized=True)
+    drawn = axes[0].pcolormesh(times, betas, mean["cosine"].values, cmap="cividis", shading="gouraud", rasterized=True)
     axes[0].set(xlabel="$t$", ylabel=r"$\beta$")
     figure.colorbar(drawn, ax=axes[0], label="mean cosine", fraction=0.05)
     for k in (1, 7, 23):
