@@ -331,7 +331,7 @@ def phases(names: Names) -> Figure:
 @draws("studies")
 def chances(names: Names) -> Figure:
     """The study of the page, with more tokens and draws."""
-    spec = names["Spec"](counts=tuple(range(3, 13)), draws=400)
+    spec = names["Spec"](counts=tuple(range(3, 13)), draws=200)
     return names["figure"](names["run"](spec))
 
 

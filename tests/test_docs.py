@@ -113,7 +113,7 @@ def of_extending(names):
     assert names["speeds"][0, 0] == 0
     assert names["speeds"][-1, 0] == 1
     assert abs(names["radii"] - 1).max() < 1e-13
-    assert names["apart"][-1] < 0.01 < names["apart"][0]
+    assert names["spread"](names["turned"].final) < 0.01 < names["spread"](names["turned"][0])
 
 
 def of_multi_head(names):
