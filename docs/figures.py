@@ -110,9 +110,8 @@ def on_circle(angles: np.ndarray) -> af.Particles:
     return af.Particles(np.stack([np.cos(angles), np.sin(angles)], axis=-1), space=af.Sphere())
 
 
-def angles_of(path: af.Path) -> np.ndarray:
-    """The angles of tokens on the circle along a path, `[t, n]`, without jumps, so that tokens that have met have one angle."""
-    states = np.asarray(path.states)
+def unwrapped(states: np.ndarray) -> np.ndarray:
+    """The angles `[t, n]` of tokens on the circle `[t, n, 2]` along a path, without jumps, so that tokens that have met have one angle."""
     angles = np.unwrap(np.arctan2(states[..., 1], states[..., 0]), axis=0)
     return angles - 2 * np.pi * np.round((angles[-1] - angles[-1, 0]) / (2 * np.pi))
 
@@ -193,7 +192,7 @@ def consensus(names: Names) -> Figure:
     """The run of the page: angles of the tokens, and the order parameter, until they agree."""
     path = names["path"]
     figure, axes = panels(2, 2.2)
-    axes[0].plot(np.asarray(path.ts), angles_of(path), color=COLOURS[0], linewidth=0.8)
+    axes[0].plot(np.asarray(path.ts), unwrapped(np.asarray(path.states)), color=COLOURS[0], linewidth=0.8)
     axes[0].set(xlabel="$t$", ylabel="angle")
     order = path.observed["order"]
     axes[1].plot(np.asarray(order.ts), np.asarray(order.values), "o-", markersize=2.5)
@@ -362,7 +361,7 @@ def torus(names: Names) -> Figure:
     axes[0].imshow(np.where(weights > 0, weights, np.nan), cmap="cividis", interpolation="nearest")
     axes[0].set(title="Sinks(width=0.2, sink=0.1)", xlabel="key", ylabel="query")
     states = np.asarray(names["turned"].states).reshape(-1, 30, 2, 2)
-    angles = np.unwrap(np.arctan2(states[..., 1], states[..., 0]), axis=0)
+    angles = np.stack([unwrapped(states[:, :, k]) for k in range(2)], axis=-1)
     axes[1].plot(angles[:, :, 0], angles[:, :, 1], color=COLOURS[0], linewidth=0.6, alpha=0.6)
     axes[1].plot(angles[0, :, 0], angles[0, :, 1], "o", markersize=3, markerfacecolor="none", color="0.6")
     axes[1].plot(angles[-1, :, 0], angles[-1, :, 1], "o", markersize=4, color=COLOURS[4])
