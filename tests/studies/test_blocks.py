@@ -1,4 +1,4 @@
-"""Blocks with heads and perceptrons at a small size: the checks, that they can fail, figure and movie, and bad input."""
+"""Blocks with heads and perceptrons at a small size: that the checks can fail, numbers and movie, and a block without noise."""
 
 import dataclasses
 
@@ -9,16 +9,7 @@ import attnflow as af
 from attnflow.studies import blocks
 
 
-@pytest.fixture(scope="module")
-def result() -> blocks.Result:
-    return blocks.run(blocks.FAST)
-
-
-def test_every_check_holds_and_the_figure_is_drawn(result):
-    checks = blocks.checks(result)
-    assert [check for check in checks if not check.ok] == []
-    assert {check.claim for check in checks} == {*blocks.CLAIMS, ""}
-    assert len(blocks.figure(result).axes) == 5
+def test_the_numbers(result):
     assert blocks.measured(result)["clusters"] >= 1
 
 
@@ -52,22 +43,3 @@ def test_without_noise_a_block_is_simple_attention_through_tanh():
     mu = af.Particles(x / np.linalg.norm(x, axis=1, keepdims=True), space=af.Sphere())
     simple = af.simple_attention(spec.beta, 3).at(mu)(mu.points)
     np.testing.assert_allclose(blocks.block(heads).at(mu)(mu.points), np.tanh(simple), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"n": 2}, "n must be at least 4"),
-        ({"noise": 2.0}, "noise from 0 to 1"),
-        ({"compared": 30.0}, "compared must lie between 0 and t1"),
-        ({"depths": (10, 20)}, "depths must be at least three numbers"),
-    ],
-)
-def test_bad_input(bad, message):
-    with pytest.raises(ValueError, match=message):
-        blocks.Spec(**bad)
-
-
-@pytest.mark.slow
-def test_full_size():
-    assert [check for check in blocks.checks(blocks.run()) if not check.ok] == []

@@ -1,4 +1,4 @@
-"""The study of clustering: its checks at a small size, that they can fail, its figure and movie, and bad input."""
+"""The study of clustering at a small size: that its checks can fail, its movie, leaders and hulls."""
 
 import dataclasses
 import pickle
@@ -7,19 +7,6 @@ import numpy as np
 import pytest
 
 from attnflow.studies import clustering as study
-
-
-@pytest.fixture(scope="module")
-def result():
-    return study.run(study.FAST)
-
-
-def test_every_check_holds_and_every_claim_has_one(result):
-    checks = study.checks(result)
-    assert [check for check in checks if not check.ok] == []
-    assert {check.claim for check in checks} - {""} == set(study.CLAIMS)
-    assert len(study.figure(result).axes) == 3
-    assert study.measured(result)
 
 
 def test_every_claim_can_fail(result):
@@ -43,12 +30,3 @@ def test_leaders_and_hulls_of_known_places():
     assert study.led(cube) == 0
     assert study.led(np.append(cube, [[0.5, 0.5, 0.0]], axis=0)) == pytest.approx(0.5 / 3)
     assert study.outside(np.array([[1.5, 0.0, 0.0]]), cube) == pytest.approx(0.5 / np.sqrt(3))
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [({"tokens": 2}, "tokens must be at least 4"), ({"beta": 0.0}, "beta must be positive"), ({"radius": 0.9}, "radius must lie between")],
-)
-def test_bad_input(bad, message):
-    with pytest.raises(ValueError, match=message):
-        study.Spec(**bad)

@@ -87,25 +87,3 @@ def test_the_figure(result, tmp_path):
     assert len(right.get_legend().get_texts()) == 4
     page.savefig(tmp_path / "cold.pdf", dpi=50)
     assert len(cold.measured(result)["flow"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"betas": (8.0, 16.0, 32.0)}, "betas must be at least 4 positive numbers, rising"),
-        ({"betas": (8.0, 16.0, 32.0, 48.0)}, "betas must rise by one factor"),
-        ({"t2": 0.0}, "t2 must be positive and finite, got 0.0"),
-        ({"frequency": 2}, "frequency must be at least 4, got 2"),
-        ({"tokens": (4, 16)}, r"tokens must be none or several of at least 8, got \[4, 16\]"),
-        ({"spaces": ("S^2",)}, r"spaces must be circle and some of S\^2, R\^4, R\^8, got \['S\^2'\]"),
-        ({"cold": ()}, r"cold must be positive, got \[\]"),
-    ],
-)
-def test_a_bad_spec_is_refused(bad, message):
-    with pytest.raises(ValueError, match=message):
-        cold.Spec(**bad)
-
-
-@pytest.mark.slow
-def test_full_size():
-    assert [check for check in cold.checks(cold.run()) if not check.ok] == []

@@ -1,4 +1,4 @@
-"""Consensus-based optimisation as attention, at a small size: the checks, that they can fail, the figure, and bad input."""
+"""Consensus-based optimisation as attention, at a small size: numbers, that the checks can fail, and the closed form."""
 
 import dataclasses
 
@@ -8,16 +8,7 @@ import pytest
 from attnflow.studies import consensus
 
 
-@pytest.fixture(scope="module")
-def result() -> consensus.Result:
-    return consensus.run(consensus.FAST)
-
-
-def test_every_check_holds_and_the_figure_is_drawn(result):
-    checks = consensus.checks(result)
-    assert [check for check in checks if not check.ok] == []
-    assert {check.claim for check in checks} == {*consensus.CLAIMS, ""}
-    assert len(consensus.figure(result).axes) == 3
+def test_the_numbers(result):
     assert consensus.measured(result)["agreement"]["exponent"] > consensus.measured(result)["consensus point"]["exponent"]
 
 
@@ -44,21 +35,3 @@ def test_the_agreement_of_a_line_of_values():
     for beta in (0.0, 3.0, 50.0):
         left = vectors.T @ (consensus.agreement(beta) - consensus._C)
         np.testing.assert_allclose(left, (1 + beta * values) ** -0.5 * (vectors.T @ (consensus._M - consensus._C)), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"n": 2}, "n must be at least 8"),
-        ({"betas": (1.0, 10.0, 20.0)}, "betas must be at least three positive numbers that rise to between 100 and 3000"),
-        ({"beta": 0.0}, "beta must be positive and t1 from 8 to 100"),
-    ],
-)
-def test_bad_input(bad, message):
-    with pytest.raises(ValueError, match=message):
-        consensus.Spec(**bad)
-
-
-@pytest.mark.slow
-def test_full_size():
-    assert [check for check in consensus.checks(consensus.run()) if not check.ok] == []

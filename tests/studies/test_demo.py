@@ -1,22 +1,15 @@
 """The flagship study: its numbers, its figure, and that each check can fail."""
 
 import dataclasses
-import math
 
 import imageio_ffmpeg
 import jax
 import numpy as np
-import pytest
 
 import attnflow as af
 from attnflow.studies import demo
 
 SPEC = demo.FAST
-
-
-@pytest.fixture(scope="module")
-def result() -> demo.Result:
-    return demo.run(SPEC)
 
 
 def verdicts(result: demo.Result) -> dict[str, bool]:
@@ -25,12 +18,6 @@ def verdicts(result: demo.Result) -> dict[str, bool]:
 
 def changed(path: af.Path, states) -> af.Path:
     return dataclasses.replace(path, states=states)
-
-
-def test_every_check_holds(result):
-    checks = demo.checks(result)
-    assert len(checks) == 6
-    assert [check for check in checks if not check.ok] == []
 
 
 def test_frames_are_even_in_log_time_and_end_at_t1(result):
@@ -84,7 +71,7 @@ def test_clusters_are_numbered_by_size():
     assert labels.tolist() == [2, 0, 0, 0, 1, 1]
 
 
-def test_the_figure_has_four_spheres_and_the_energy(result, tmp_path):
+def test_the_figure_has_four_spheres_and_the_energy(result):
     figure = demo.figure(result)
     spheres, (energy,) = figure.axes[:4], figure.axes[4:]
     assert [ax.get_title()[:3] for ax in spheres] == ["(a)", "(b)", "(c)", "(d)"]
@@ -92,27 +79,8 @@ def test_the_figure_has_four_spheres_and_the_energy(result, tmp_path):
     np.testing.assert_array_equal(energy.lines[0].get_xydata(), np.stack([result.path.ts, result.energy], axis=1))
     assert "time" in energy.get_xlabel()
     assert "energy" in energy.get_ylabel()
-    figure.savefig(tmp_path / "tokens.png")
-    assert (tmp_path / "tokens.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_movie_has_every_frame(result, tmp_path):
     file = demo.movie(result, tmp_path / "tokens.mp4")
     assert imageio_ffmpeg.count_frames_and_secs(str(file))[0] == 40
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"n": 0}, "n must be at least 1, got 0"),
-        ({"frames": 5}, "frames must be at least 6, got 5"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"seed": 2**32}, r"seed must be below 2\^32"),
-        ({"beta": 0.0}, "beta must be positive and finite, got 0.0"),
-        ({"t1": math.inf}, "t1 must be positive and finite, got inf"),
-        ({"t1": math.nan}, "t1 must be positive and finite, got nan"),
-    ],
-)
-def test_a_bad_spec_is_refused(bad, message):
-    with pytest.raises(ValueError, match=message):
-        demo.Spec(**bad)

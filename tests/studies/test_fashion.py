@@ -11,8 +11,6 @@ from scipy.spatial.distance import cdist
 
 from attnflow.studies import BadInput, fashion, idx
 
-HERE = idx.FASHION.is_dir()
-
 
 def write(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, zipped: bool = False) -> pathlib.Path:
     """The two files of a data set, header and bytes written here anew."""
@@ -150,37 +148,17 @@ def test_images_that_are_all_the_same(tmp_path):
         fashion.run(fashion.Spec(n=5, data=write(tmp_path, np.full((5, 2, 2), 7), np.zeros(5))))
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"n": 1}, "n must be at least 2, got 1"),
-        ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"eps": -1.0}, "eps must be positive and finite, got -1.0"),
-        ({"pixels": math.nan}, "pixels must be positive and finite, got nan"),
-    ],
-)
-def test_a_bad_spec_is_refused(bad, message):
-    with pytest.raises(ValueError, match=message):
-        fashion.Spec(**bad)
-
-
-@pytest.mark.skipif(not HERE, reason="FashionMNIST is not installed: apt-get install dataset-fashion-mnist")
-def test_the_real_images():
+def test_the_real_images(small):
     images, labels = idx.labelled()
     assert images.shape == (60000, 28, 28)
     assert np.bincount(labels).tolist() == [6000] * 10
     assert images.mean() / 255 == pytest.approx(0.2860, abs=1e-4), "the mean that everyone normalises with"
-    result = fashion.run(fashion.FAST)
-    assert [check for check in fashion.checks(result) if not check.ok] == []
-    assert result.perplexity[255.0] == pytest.approx(1)
-    assert result.perplexity[1.0] > 0.9 * 30
+    assert small.perplexity[255.0] == pytest.approx(1)
+    assert small.perplexity[1.0] > 0.9 * 30
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not HERE, reason="FashionMNIST is not installed: apt-get install dataset-fashion-mnist")
-def test_full_size():
-    result = fashion.run()
-    assert [check for check in fashion.checks(result) if not check.ok] == []
-    assert 5 < result.perplexity[5.0] < 50
-    assert result.perplexity[1.0] > 1900
-    assert fashion.measured(result)["variance gained forward / that of the heat flow of a density"] < 0.01
+def test_what_an_image_sees_at_full_size(full):
+    assert 5 < full.perplexity[5.0] < 50
+    assert full.perplexity[1.0] > 1900
+    assert fashion.measured(full)["variance gained forward / that of the heat flow of a density"] < 0.01

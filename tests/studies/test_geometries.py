@@ -87,21 +87,3 @@ def test_the_figures(result, tmp_path):
     for name, page in geometries.figures(result).items():
         page.savefig(tmp_path / f"{name}.png", dpi=40)
     assert geometries.measured(result)["geometries"]["d = 2, V = I"]["rate"] == 1
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"starts": 0}, "starts must be at least 1 and tokens at least 3, got 0 and 20"),
-        ({"t1": float("inf")}, "t1 must be finite and at least 1, got inf"),
-        ({"dims": (2, 4)}, r"dims must be of 2 and 3, and frozen at least 0, got \[2, 4\] and 10"),
-    ],
-)
-def test_a_bad_spec_is_refused(bad, message):
-    with pytest.raises(ValueError, match=message):
-        geometries.Spec(**bad)
-
-
-@pytest.mark.slow
-def test_full_size():
-    assert failed(geometries.run()) == []

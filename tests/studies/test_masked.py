@@ -83,26 +83,3 @@ def test_the_figure(result, tmp_path):
     np.testing.assert_array_equal(page.axes[2].lines[1].get_ydata(), result.errors[:, 1])
     page.savefig(tmp_path / "masked.pdf", dpi=50)
     assert masked.measured(result)["first token"] == result.first_token
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"t1": -1.0}, "t1 must be positive and finite, got -1.0"),
-        (
-            {"cells": (50, 100, 150, 200)},
-            r"cells must be at least four even numbers .* each twice the one before, got \[50, 100, 150, 200\]",
-        ),
-        ({"order_cells": (6, 12, 24, 48)}, r"order_cells must be multiples of 4, got \[6, 12, 24, 48\]"),
-        ({"tokens": (500, 1000)}, "tokens must be at least three different numbers of at least 100"),
-        ({"repeats": 0}, "repeats must be at least 1, got 0"),
-    ],
-)
-def test_a_bad_spec_is_refused(bad, message):
-    with pytest.raises(ValueError, match=message):
-        masked.Spec(**bad)
-
-
-@pytest.mark.slow
-def test_full_size():
-    assert [check for check in masked.checks(masked.run()) if not check.ok] == []

@@ -7,12 +7,15 @@ import pytest
 
 from attnflow.studies import pictures
 
-SPEC = dataclasses.replace(pictures.FAST, cases=("L2 on the line", "simple attention on the circle"))
+CIRCLE = "simple attention on the circle"
+SPEC = dataclasses.replace(pictures.FAST, cases=(*pictures.FAST.cases, CIRCLE))
 
 
 @pytest.fixture(scope="module")
-def result() -> pictures.Result:
-    return pictures.run(SPEC)
+def result(small) -> pictures.Result:
+    """With the circle."""
+    rates, ends = pictures.compare(CIRCLE, pictures.cases()[CIRCLE], SPEC)
+    return dataclasses.replace(small, spec=SPEC, rates=[*small.rates, rates], ends=small.ends | {CIRCLE: ends})
 
 
 def test_every_check_holds(result):
@@ -36,24 +39,6 @@ def test_the_figure(result):
     assert "tokens" in shown.get_legend().get_texts()[1].get_text()
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"cells": (50, 100)}, "cells must be at least three numbers, each twice"),
-        ({"cells": (50, 100, 150)}, "cells must be at least three numbers, each twice"),
-        ({"frequencies": (1, 2, 4)}, "frequencies at 2, got 50 and 1"),
-        ({"tokens": (100, 200)}, "tokens must be at least three numbers"),
-        ({"repeats": 0}, "repeats must be at least 1, got 0"),
-        ({"cases": ("L3 on the line",)}, "cases must be some of softmax on the line, .* got"),
-    ],
-)
-def test_bad_specs(bad, message):
-    with pytest.raises(ValueError, match=message):
-        pictures.Spec(**bad)
-
-
 @pytest.mark.slow
-def test_at_full_size():
-    result = pictures.run(pictures.Spec())
-    assert [check for check in pictures.checks(result) if not check.ok] == []
-    assert len(result.rates) == 5
+def test_every_case_at_full_size(full):
+    assert len(full.rates) == 5

@@ -1,4 +1,4 @@
-"""The flow of a residual network at a small size: the checks, that they can fail, figure and movie, and bad input."""
+"""The flow of a residual network at a small size: numbers, movie, that the checks can fail, and closed forms."""
 
 import dataclasses
 
@@ -8,16 +8,7 @@ import pytest
 from attnflow.studies import resnet
 
 
-@pytest.fixture(scope="module")
-def result() -> resnet.Result:
-    return resnet.run(resnet.FAST)
-
-
-def test_every_check_holds_and_the_figure_is_drawn(result):
-    checks = resnet.checks(result)
-    assert [check for check in checks if not check.ok] == []
-    assert {check.claim for check in checks} == {*resnet.CLAIMS, ""}
-    assert len(resnet.figure(result).axes) == 3
+def test_the_numbers(result):
     assert resnet.measured(result)["determinants"][0] > 0
 
 
@@ -55,21 +46,3 @@ def test_determinants_of_a_linear_flow_in_small():
     first, second, bias = np.zeros((2, 2)), np.diag([0.3, 0.5]), np.zeros(2)
     _, logarithms = resnet.follow(1e-6 * np.ones((1, 2)), (0.0, 1.0), (np.stack([first, second]), bias))
     np.testing.assert_allclose(logarithms, 0.8 * (1 - np.cos(1.0)), rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"t1": 0.0}, "t1 must lie between 0 and 10"),
-        ({"depths": (4, 8)}, "depths must be at least three numbers"),
-        ({"cloud": 2}, "cloud must be at least 16"),
-    ],
-)
-def test_bad_input(bad, message):
-    with pytest.raises(ValueError, match=message):
-        resnet.Spec(**bad)
-
-
-@pytest.mark.slow
-def test_full_size():
-    assert [check for check in resnet.checks(resnet.run()) if not check.ok] == []

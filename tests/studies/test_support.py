@@ -9,16 +9,15 @@ import pytest
 import attnflow as af
 from attnflow.studies import support
 
-SPEC = dataclasses.replace(support.FAST, cells=(50, 100))
+SPEC = support.FAST
 
 
 @pytest.fixture(scope="module")
-def result() -> support.Result:
+def result(small) -> support.Result:
     """Softmax on Gaussians, and the support under softmax; a support that is broken is made up."""
-    laws = support.laws()
-    sharp = support._support("sharp softmax", laws["sharp softmax"], SPEC)
+    sharp = support._support("sharp softmax", support.laws()["sharp softmax"], SPEC)
     broken = dataclasses.replace(sharp, law="unnormalized", tokens=2 * sharp.bound, radius=2 * sharp.radius)
-    return support.Result(SPEC, [support._stability("softmax", laws["softmax"], "Gaussian", SPEC)], [sharp, broken])
+    return support.Result(SPEC, [found for found in small.stability if found.start == "Gaussian"], [sharp, broken])
 
 
 def test_the_constant_of_gaussians(result):
@@ -84,23 +83,3 @@ def test_the_figure(result, tmp_path):
     np.testing.assert_array_equal(page.axes[0].lines[0].get_ydata(), result.stability[0].distances[:, -1, 1])
     page.savefig(tmp_path / "support.pdf", dpi=50)
     assert len(support.measured(result)["support"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"t1": 0.0}, "t1 must be positive and finite, got 0.0"),
-        ({"cells": (100, 300)}, r"cells must be at least two numbers from 50, each twice the one before, got \[100, 300\]"),
-        ({"shifts": (0.1, 0.2)}, "shifts must be at least three different numbers between 0 and 0.5"),
-        ({"tokens": 10}, "tokens must be at least 100, got 10"),
-        ({"laws": ("hardmax",)}, r"laws must be some of softmax, .* got \['hardmax'\]"),
-    ],
-)
-def test_a_bad_spec_is_refused(bad, message):
-    with pytest.raises(ValueError, match=message):
-        support.Spec(**bad)
-
-
-@pytest.mark.slow
-def test_full_size():
-    assert [check for check in support.checks(support.run()) if not check.ok] == []
