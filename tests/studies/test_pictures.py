@@ -29,7 +29,7 @@ def test_each_check_can_fail(result):
     wrong = dataclasses.replace(result, rates=[slow, other], gaussian={"L2": np.array([4.0, 2.0, 1.0])})
     failed = [check.name for check in pictures.checks(wrong) if not check.ok]
     assert [name.split(": ")[1] for name in failed[:4]] == ["order in the cell", "rate in the tokens", "mass - 1", "mass below zero"]
-    assert failed[4].startswith("L2 on N(0, 1)")
+    assert failed[4].startswith("L2 on $N(0, 1)$")
 
 
 def test_the_figure(result):
