@@ -38,7 +38,7 @@ bench: .venv/dev
 
 studies: .venv/dev
 	$(BIN)/attnflow claims --run --out results/studies --resume
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(PYTEST) --dist loadgroup -m slow
 
 docs: .venv/docs
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs docs/_build/html

@@ -117,11 +117,16 @@ def test_the_targets(checkout):
         "ruff check",
         "pyright",
         "lint-imports",
-        "not slow and not study and not long",
-        "(study or long) and not slow",
+        '"not slow and not study"',
+        '"study and not slow"',
         "sphinx-build",
     ):
         assert part in everything
+    # Little optimization is for the quick tests alone.
+    quick = make(checkout, "-n", "test", f"PYTHON={sys.executable}")[1]
+    assert "JAX_DISABLE_MOST_OPTIMIZATIONS=1" in quick
+    assert "not slow and not study and not long" in quick
+    assert "JAX_DISABLE_MOST_OPTIMIZATIONS" not in everything
 
 
 def test_the_readme_of_the_index_has_no_relative_link():

@@ -8,6 +8,7 @@ from attnflow._special import cos_sin
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 4e-15), (np.float32, 2e-6)])
+@pytest.mark.cases
 def test_cosine_and_sine_at_moderate_angles(dtype, tolerance):
     x = np.concatenate([np.linspace(-20, 20, 4001), np.pi / 4 * np.arange(-9, 10), [0.0]]).astype(dtype)
     c, s = cos_sin(jnp.asarray(x))

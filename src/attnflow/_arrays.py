@@ -32,10 +32,11 @@ def known(*values: Any) -> bool:
 
 
 def array(value: Any, dtype: Any = None) -> Array:
-    """`value` as a JAX array; nothing is compiled for numbers that are on the host."""
+    """`value` as a JAX array; nothing is compiled for numbers that are on the host, and inside `jit` they stay known."""
     if isinstance(value, jax.Array):
         return value if dtype is None or value.dtype == dtype else on_host(lambda a: a.astype(dtype), value)
-    return jax.device_put(np.asarray(value, dtype))
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(np.asarray(value, dtype))
 
 
 def on_host(function: Callable[..., PyTree], *arrays: Array | None) -> Any:

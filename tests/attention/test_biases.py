@@ -28,6 +28,7 @@ def kernel(name, logits, w):
 
 
 @pytest.mark.parametrize("name", ["softmax", "unnormalized", "hardmax", "sigmoid", "linear"])
+@pytest.mark.cases
 def test_velocity_against_numpy(case, name):
     logit, V, mu, x, logits, _ = case
     makers = {"softmax": af.Softmax, "unnormalized": af.Unnormalized, "hardmax": af.Hardmax, "sigmoid": af.Sigmoid, "linear": af.Linear}
@@ -65,6 +66,7 @@ def gauss_hermite(m, S, k=40):
 
 
 @pytest.mark.parametrize("normalize", [af.Softmax(), af.Linear(), af.Sinkhorn()], ids=["softmax", "linear", "sinkhorn"])
+@pytest.mark.cases
 def test_gaussian_picture_is_that_of_a_quadrature_cloud(rng, normalize):
     Q, K, V = 0.5 * rng.normal(size=(3, 2, 2))
     m, S = rng.normal(size=2), np.array([[0.6, 0.2], [0.2, 0.3]])

@@ -105,6 +105,7 @@ def test_heads_average_in_both_pictures(rng):
     np.testing.assert_allclose(both.offset, (laws[0].at(g).offset + laws[1].at(g).offset) / 2)
 
 
+@pytest.mark.long
 def test_gradients_through_square_roots_at_the_identity(rng):
     A, direction = jnp.asarray(rng.normal(size=(3, 3))), jnp.asarray(random_cov(rng, 3, 3))
 
@@ -129,6 +130,7 @@ def test_linear_attention_with_a_distance_logit_says_so():
 
 
 @pytest.mark.parametrize("normalize", [af.Softmax(), af.Sinkhorn()])
+@pytest.mark.long
 def test_closure_residual_falls_with_n_and_sees_what_is_not_gaussian(normalize):
     law = af.simple_attention(0.3, 2, normalize)
     sizes, draws = np.array([100, 400, 1600]), 6

@@ -52,6 +52,7 @@ def check(normalize, mask, engines):
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=lambda m: type(m).__name__)
+@pytest.mark.long
 def test_softmax_against_explicit_sums(mask):
     velocity, expected = check(af.Softmax(), mask, [None, af.Dense(), af.Streamed(16, 7)])
     x, s = np.array([0.3, -1.0, 2.0]), np.array([0.41, 0.99, 0.03])
@@ -59,6 +60,7 @@ def test_softmax_against_explicit_sums(mask):
 
 
 @pytest.mark.parametrize("normalize", NORMALISATIONS, ids=lambda n: type(n).__name__)
+@pytest.mark.cases
 def test_others_against_explicit_sums(normalize):
     """A cell seen in part has that part of its mass, whatever the kernel is; a Window sees parts at both ends."""
     for mask in MASKS[1:]:
@@ -85,6 +87,7 @@ def test_the_first_of_all_queries_sees_the_first_cell():
 
 
 @pytest.mark.parametrize("mask", [af.Causal(), af.Window(0.27)], ids=lambda m: type(m).__name__)
+@pytest.mark.long
 def test_second_order_in_the_cells_of_order(mask):
     """Against the integral over what is seen, by Gauss's rule. Tokens at the middles, which see their whole cell, are first order."""
     nodes, weights = np.polynomial.legendre.leggauss(20)

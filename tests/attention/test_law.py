@@ -51,6 +51,7 @@ def test_velocity_against_numpy(rng, name, distance):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.cases
 def test_softmax_against_torch(rng, dtype):
     torch = pytest.importorskip("torch")
     n, d, p = 40, 5, 7
@@ -94,6 +95,7 @@ def test_hardmax_is_the_limit_of_softmax(rng):
 
 @pytest.mark.parametrize("name", NORMALISATIONS)
 @given(seed=st.integers(0, 50), n=st.sampled_from([1, 2, 9]))
+@pytest.mark.long
 def test_permuting_tokens_permutes_velocities(name, seed, n):
     rng = np.random.default_rng(seed)
     points, weights, order = rng.normal(size=(n, 2)), rng.random(n) + 0.1, rng.permutation(n)
@@ -108,6 +110,7 @@ def test_permuting_tokens_permutes_velocities(name, seed, n):
 
 @pytest.mark.parametrize("name", NORMALISATIONS)
 @given(seed=st.integers(0, 50))
+@pytest.mark.cases
 def test_rotating_everything_rotates_velocities(name, seed):
     rng = np.random.default_rng(seed)
     points, (Q, K, V) = rng.normal(size=(8, 3)), rng.normal(size=(3, 3, 3))
@@ -120,6 +123,7 @@ def test_rotating_everything_rotates_velocities(name, seed):
 
 @pytest.mark.parametrize("name", NORMALISATIONS)
 @given(counts=st.lists(st.integers(1, 3), min_size=4, max_size=4))
+@pytest.mark.cases
 def test_weights_are_repeated_points(name, counts):
     points = np.random.default_rng(3).normal(size=(4, 2))
     law = af.Attention(af.dot_product(np.array([[1.0, 0.4], [-0.3, 1.0]]), np.eye(2)), np.eye(2), NORMALISATIONS[name])
@@ -129,6 +133,7 @@ def test_weights_are_repeated_points(name, counts):
 
 
 @pytest.mark.parametrize("name", NORMALISATIONS)
+@pytest.mark.cases
 def test_one_token_and_one_heavy_weight(name, rng):
     law = af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.eye(2), NORMALISATIONS[name])
     point = rng.normal(size=(1, 2))
@@ -148,6 +153,7 @@ def test_one_token_and_one_heavy_weight(name, rng):
 
 @pytest.mark.parametrize("name", ["softmax", "sinkhorn", "hardmax"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.cases
 def test_low_temperature_and_coincident_tokens(name, dtype):
     points = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], dtype)
     law = af.simple_attention(1e6, 2, NORMALISATIONS[name])

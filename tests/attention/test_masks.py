@@ -31,7 +31,11 @@ def by_hand(normalize, logits, seen, w):
     return np.where(seen, kernel[type(normalize)](logits), 0) * w
 
 
-@pytest.mark.parametrize("normalize", NORMALISATIONS, ids=lambda n: type(n).__name__)
+@pytest.mark.parametrize(
+    "normalize",
+    [NORMALISATIONS[0], *(pytest.param(normalize, marks=pytest.mark.long) for normalize in NORMALISATIONS[1:])],
+    ids=lambda n: type(n).__name__,
+)
 @pytest.mark.parametrize("mask", [af.Causal(), af.Window(0.3), af.ALiBi(2.0)], ids=lambda m: type(m).__name__)
 def test_against_explicit_sums(rng, normalize, mask):
     n, d = 13, 2
@@ -68,6 +72,7 @@ def test_causal_softmax_against_torch(rng):
 
 
 @pytest.mark.parametrize("mask", [af.Causal(), af.Window(0.5), af.ALiBi(3.0)], ids=lambda m: type(m).__name__)
+@pytest.mark.long
 def test_causal_tokens_never_see_the_future(rng, mask):
     points = jnp.asarray(rng.normal(size=(6, 2)))
     law = af.simple_attention(1.0, 2, mask=mask)
@@ -81,6 +86,7 @@ def test_causal_tokens_never_see_the_future(rng, mask):
         assert (jacobian[i, :, i + 1 :] == 0).all()
 
 
+@pytest.mark.long
 def test_the_first_token_of_a_causal_flow_walks_alone(rng):
     x = np.abs(rng.normal(size=(5, 3)))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -122,6 +128,7 @@ def test_heads_and_sums_with_different_masks(rng):
 
 
 @pytest.mark.parametrize("sums", ENGINES)
+@pytest.mark.long
 def test_derivative_in_the_slope(rng, sums):
     mu = af.Particles(rng.normal(size=(9, 2)))
     loss = lambda slope: jnp.sum(mu.rate(af.simple_attention(1.0, 2, mask=af.ALiBi(slope)).at(mu, sums=sums)) ** 3)  # noqa: E731

@@ -46,6 +46,7 @@ def test_tokens_follow_directions_of_the_matrix():
 
 
 @pytest.mark.parametrize("axes", [[af.Icosphere(8)], [af.Zonal(5, 60)]], ids=lambda axes: type(axes[0]).__name__)
+@pytest.mark.long
 def test_grids_move_like_their_tokens(axes, key):
     mu = af.Grid.uniform(axes)
     d = mu.dim

@@ -103,6 +103,7 @@ def test_tokens_on_the_sphere_with_all_that_can_be_watched(tmp_path, capsys):
     assert "other spec, seed" in refused(capsys)
 
 
+@pytest.mark.long
 def test_tokens_of_a_file_under_two_causal_heads(tmp_path, monkeypatch, capsys):
     points = np.random.default_rng(1).normal(size=(5, 2))
     np.save(tmp_path / "points.npy", points)
@@ -124,12 +125,14 @@ def test_tokens_of_a_file_under_two_causal_heads(tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(states[-1, 0], [growth.real, growth.imag], rtol=1e-6)
 
 
+@pytest.mark.long
 def test_tokens_in_more_than_three_dimensions_have_no_movie(tmp_path):
     np.save(tmp_path / "points.npy", np.eye(4)[:2])
     out = simulated(tmp_path, toml(measure='picture = "particles"\nfile = "points.npy"', output="movie = true"))
     assert sorted(p.name for p in out.iterdir()) == FILES
 
 
+@pytest.mark.long
 def test_a_gaussian(tmp_path):
     out = simulated(tmp_path, toml(measure=GAUSSIAN, output='observe = ["effective_rank"]'))
     assert sorted(p.name for p in out.iterdir()) == FILES

@@ -30,6 +30,7 @@ def test_heads_with_perceptrons_against_the_formula_of_the_source(rng):
     np.testing.assert_allclose(mu.rate(af.MultiHead(heads).at(mu)), expected, atol=1e-12)
 
 
+@pytest.mark.long
 def test_fields_add_in_both_pictures(rng):
     Q, K, V = rng.normal(size=(3, 2, 2)) / 3
     law, other = af.Attention(af.dot_product(Q, K), V), af.Attention(af.squared_distance(Q, K), V, af.Sinkhorn())
@@ -75,6 +76,7 @@ def by_scipy(matrices, starts, x0, end):
 
 
 @pytest.mark.parametrize("starts", [(0.0, 0.31, 0.77), (0.0, 0.5, 0.75)])
+@pytest.mark.long
 def test_a_schedule_with_jumps_is_stepped_to_the_jumps(pieces, rng, starts):
     matrices, fields = pieces
     x0 = rng.normal(size=(6, 2))
@@ -90,6 +92,7 @@ def test_a_schedule_with_jumps_is_stepped_to_the_jumps(pieces, rng, starts):
     assert blind.stats["rejected_steps"] > path.stats["rejected_steps"] + 5
 
 
+@pytest.mark.long
 def test_gradient_across_jumps(pieces, rng):
     x0 = jnp.asarray(0.5 * rng.normal(size=(4, 2)))
     field = af.piecewise([0.0, 0.4, 0.8], pieces[1])
@@ -122,6 +125,7 @@ def test_layers_of_a_schedule_do_not_retrace(pieces, rng):
     assert not traces
 
 
+@pytest.mark.long
 def test_random_layers_are_the_same_for_the_same_key(rng):
     def draw(key):
         return af.Attention(af.dot_product(*af.matrices.gaussian(2, 3, key=key, count=2)), jnp.eye(2))

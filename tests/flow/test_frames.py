@@ -37,6 +37,7 @@ def barycentric(x, eps):
     return np.exp(f[:, None] + f[None] - cost) @ x / len(x)
 
 
+@pytest.mark.long
 def test_discrete_normalised_form_is_the_bridge_step(rng):
     """GT 25: V = -I, A = I / eps, Sinkhorn: x <- 2x - B(x), at every layer."""
     eye, eps, x = np.eye(2), 0.3, rng.normal(size=(20, 2))
@@ -83,6 +84,7 @@ def by_scipy(Q, K, V, start, ts):
 
 
 @pytest.mark.parametrize("kind", ["complex", "symmetric", "jordan"])
+@pytest.mark.long
 def test_rescaled_tokens_are_the_raw_ones_in_the_frame(rng, kind):
     V, (Q, K), start = matrix(kind, rng), rng.normal(size=(2, DIM, DIM)) / 2, rng.normal(size=(TOKENS, DIM))
     law = af.Attention(af.dot_product(Q, K), V)
@@ -107,6 +109,7 @@ def test_rescaled_tokens_are_the_raw_ones_in_the_frame(rng, kind):
         (af.Linear(), "distance", None),
     ],
 )
+@pytest.mark.cases
 def test_rescaled_velocity_as_it_is_defined(rng, normalize, logit, mask):
     """e^{-tV} Gamma_{(e^{tV})_# mu}(e^{tV} z) - V z, also for heads that do not commute with the mean of their values."""
     make = {"dot": af.dot_product, "distance": af.squared_distance, "bias": lambda Q, K: af.dot_product(Q, K, 1.0, [0.2, -0.4], [0.1, 0.3])}
@@ -140,6 +143,7 @@ def test_the_two_frames_are_two_dynamics(rng):
     assert not np.allclose(af.rescaled(law).at(mu, 1.0)(mu.points), af.normalised(law).at(mu, 1.0)(mu.points), atol=0.1)
 
 
+@pytest.mark.long
 def test_gradient_in_the_value(rng):
     """Inside grad V has no value, so that e^{tV} is a matrix exponential; outside it is decomposed. Both are the same function."""
     mu, V, direction = af.Particles(rng.normal(size=(5, 2))), jnp.asarray(rng.normal(size=(2, 2))), jnp.asarray(rng.normal(size=(2, 2)))
@@ -200,6 +204,7 @@ def test_negative_value_decays_like_an_inverse_root(rng):
     assert float(jnp.abs(af.solve(af.rescaled(law), mu, t1=8.0, save_at=FRAMES).final.points).max()) > 100
 
 
+@pytest.mark.long
 def test_leaders():
     """GT 13, d = 1, V > 0: every row of the attention matrix but at most one tends to a Boolean row, on the first or the last token."""
     law, start, t = af.Attention(af.dot_product([[1.0]], [[0.7]]), [[0.8]]), np.linspace(-1.6, 1.4, 9)[:, None], 8.0

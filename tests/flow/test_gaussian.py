@@ -16,6 +16,7 @@ def random_cov(rng, d, rank=None):
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.cases
 def test_softmax_covariance_in_closed_form(rng, d):
     A = rng.normal(size=(d, d))
     g = af.Gaussian(rng.normal(size=d), random_cov(rng, d) + 0.1 * np.eye(d))
@@ -66,6 +67,7 @@ def covariance_rate(kind, Q, K, V, S):
 
 @pytest.mark.parametrize("kind", ["L2", "sinkhorn"])
 @pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.cases
 def test_covariance_flow_against_scipy(rng, kind, d):
     Q, K, V = rng.normal(size=(3, d, d)) / np.sqrt(d)
     S, m = random_cov(rng, d) + 0.1 * np.eye(d), rng.normal(size=d)
@@ -87,6 +89,7 @@ def test_covariance_flow_against_scipy(rng, kind, d):
 
 
 @pytest.mark.parametrize("kind", ["softmax", "L2", "sinkhorn"])
+@pytest.mark.cases
 def test_rank_is_kept(rng, kind):
     """GT 17: a singular covariance stays singular, with the same rank."""
     Q, K, V = rng.normal(size=(3, 4, 4)) / 2

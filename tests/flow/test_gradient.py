@@ -17,6 +17,7 @@ def heat():
     return af.gradient_flow(af.quadrature(MIX, 400), 0.05, 24, tolerance=1e-6, save_every=15)
 
 
+@pytest.mark.long
 def test_heat_of_a_mixture(heat):
     """Tokens stay at their quantiles of the exact law."""
     assert (str(heat.status), heat.stats["steps"], heat.stats["solver"]) == ("reached at t = 1.2", 24, "Heat")
@@ -77,6 +78,7 @@ def test_reverse_heat_deblurs_and_says_how_errors_grow():
     assert 0 < float(gone.cov[0, 0]) < 0.01
 
 
+@pytest.mark.long
 def test_the_surrogate_reports_its_tokens_and_stalls():
     """Towards a target that the cloud outgrows: the path ends before the weights degenerate."""
     mu = af.Particles(af.quantiles(af.Gaussian([0.5], [[0.3]]), (np.arange(400) + 0.5) / 400)[:, None])

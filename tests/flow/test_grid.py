@@ -25,6 +25,7 @@ LAWS = {
 
 
 @pytest.mark.parametrize("name", LAWS)
+@pytest.mark.long
 def test_a_gaussian_on_a_grid_follows_the_covariance_equation(name):
     """Error h^2 in the cell (GT 14, 15)."""
     law, errors = LAWS[name], []
@@ -39,6 +40,7 @@ def test_a_gaussian_on_a_grid_follows_the_covariance_equation(name):
     assert errors[1] < 0.3 * errors[0], errors
 
 
+@pytest.mark.long
 def test_the_approach_to_blow_up():
     """S = 1/(1 - t) leaves every bound at t = 1. Beyond S = 2 a token is drawn by tails farther out than itself, in the end by those that
     no box and no floating-point number holds, so the grid can only follow for a while."""
@@ -58,6 +60,7 @@ def test_a_given_step_is_the_longest_not_the_only_one():
     assert fine.stats["accepted_steps"] >= 400
 
 
+@pytest.mark.long
 def test_no_recompilation_between_runs():
     law = af.simple_attention(0.3, 1)
     counted = []
@@ -74,6 +77,7 @@ def test_no_recompilation_between_runs():
     assert len(counted) == first
 
 
+@pytest.mark.long
 def test_tokens_and_grid_agree_on_the_circle(key):
     law = af.simple_attention(3.0, 2)
     mu = af.Grid.from_density(lambda x: (1 + 0.5 * x[:, 0] + 0.3 * x[:, 0] * x[:, 1]) / (2 * np.pi), [af.Circle(400)])
@@ -119,6 +123,7 @@ def _tilted(dim):
     return mu.with_state(mass / mass.sum())
 
 
+@pytest.mark.long
 def test_a_masked_grid_keeps_its_order_and_the_first_cell_moves_alone():
     law = af.simple_attention(1.0, 1, mask=af.Causal())
     mu = af.Grid.from_density(lambda x, s: jnp.exp(-((x[:, 0] - s) ** 2) / 2) / np.sqrt(2 * np.pi), [af.Order(8), af.Interval(-9, 9, 120)])
@@ -157,6 +162,7 @@ def test_noise_is_the_same_in_three_pictures(key):
     assert float(tokens.cov[0, 0]) == pytest.approx(float(exact), rel=0.03)
 
 
+@pytest.mark.long
 def test_noise_does_not_bound_the_step():
     mu = af.Grid.from_density(lambda x: (1 + 0.5 * x[:, 0]) / (2 * np.pi), [af.Circle(300)])
     still = af.ResNet(np.zeros((2, 2)))
@@ -166,6 +172,7 @@ def test_noise_does_not_bound_the_step():
 
 
 @pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.cases
 def test_brownian_motion_on_the_sphere(dim, key):
     """E x(t) = e^{-(d-1) sigma^2 t / 2} x(0): with the Ito reading of P_x dB the tokens would leave the sphere or slow down."""
     start = af.Particles(np.eye(dim)[:1].repeat(4000, axis=0), space=af.Sphere())
@@ -175,6 +182,7 @@ def test_brownian_motion_on_the_sphere(dim, key):
     assert float(final.mean[0]) == pytest.approx(np.exp(-(dim - 1) * 0.32), abs=0.03)
 
 
+@pytest.mark.long
 def test_the_same_key_gives_the_same_numbers_also_after_a_break(key, tmp_path):
     law, start = af.simple_attention(1.0, 2), af.samplers.sphere(20, 2, key=key)
     run = {"t1": 1.0, "save_at": 5, "noise": 0.3, "key": jax.random.key(3), "step": 0.1}

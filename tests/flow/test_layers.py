@@ -94,6 +94,7 @@ def test_a_stack_is_torchs_encoder(rng, place, name, activation, mask):
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
+@pytest.mark.cases
 def test_without_residual(rng, place):
     """Seed 000's first formula, x <- sum_j K_ij V x_j, plain and with a norm."""
     Q, K, V = rng.normal(size=(3, 3, 3)) / 2
@@ -135,6 +136,7 @@ def test_layers_end_on_the_sphere(rng):
     np.testing.assert_allclose(af.layers(af.simple_attention(2.0, 3), mu, 5, 0.4).states, expected, atol=1e-14)
 
 
+@pytest.mark.long
 def test_a_matrix_a_layer(rng):
     """Layer k has the k-th matrices also where k * 0.1 rounds, and fresh random ones are those of the k-th key."""
     matrices, x0 = rng.normal(size=(12, 3, 2, 2)) / 2, rng.normal(size=(5, 2))
@@ -171,6 +173,7 @@ def test_gaussian_layers_push_the_covariance(rng):
 
 
 @pytest.mark.parametrize("picture", ["plane", "sphere", "gaussian"])
+@pytest.mark.long
 def test_many_small_layers_are_the_flow_at_first_order(rng, picture):
     Q, K, V = rng.normal(size=(3, 3, 3)) / 3
     law, other = af.Attention(af.dot_product(Q, K), V), af.ResNet(rng.normal(size=(3, 3)))
@@ -214,6 +217,7 @@ def test_traced_stacks_raise_when_they_leave_the_numbers():
         jax.block_until_ready(run(jnp.array([[30.0]])))
 
 
+@pytest.mark.long
 def test_inside_jit_and_grad(rng):
     x, gain = jnp.asarray(rng.normal(size=(5, 3))), jnp.asarray(rng.normal(size=3))
     fields = [af.Attention(af.dot_product(*rng.normal(size=(2, 3, 3)) / 2), np.eye(3), n) for n in (af.Softmax(), af.Sinkhorn(1e-13))]
@@ -263,6 +267,7 @@ def test_progress_bar_draws_and_changes_nothing(rng, capsys):
     np.testing.assert_allclose(shown.states, quiet.states, atol=1e-14)
 
 
+@pytest.mark.long
 def test_stats_have_the_worst_figures_of_the_way(rng):
     mu = af.Particles(rng.normal(size=(8, 3)))
     sinkhorn = af.simple_attention(1.0, 3, af.Sinkhorn())

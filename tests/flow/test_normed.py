@@ -34,6 +34,7 @@ def scalar(scheme, alpha=0.7, switch=1.0):
 
 
 @pytest.mark.parametrize("scheme", ["post", "pre", "peri", "mix", "ngpt", "sqrt"])
+@pytest.mark.cases
 def test_cosine_and_radius_follow_their_equations(scheme):
     field = af.normed(af.simple_attention(BETA, N), scheme, switch=1.0, alpha=0.7)
     path = af.solve(field, af.Particles(np.eye(N)), t1=END, save_at=[1.0, END], rtol=1e-8, atol=1e-10)
@@ -47,6 +48,7 @@ def test_cosine_and_radius_follow_their_equations(scheme):
     np.testing.assert_allclose(r, radius, rtol=tolerance)
 
 
+@pytest.mark.long
 def test_post_is_the_law_on_the_sphere(key):
     start = af.samplers.sphere(8, 3, key=key)
     law = af.simple_attention(2.0, 3)

@@ -13,6 +13,7 @@ def mu(key):
     return af.samplers.hemisphere(10, 3, key=key)
 
 
+@pytest.mark.long
 def test_compiled_observables_are_those_of_the_frames(mu):
     observe = {"energy": lambda m: af.energy(m, 2.0), "mean": lambda m: m.mean}
     path = af.solve(af.simple_attention(2.0, 3), mu, t1=2.0, save_at=7, observe=observe)
@@ -30,6 +31,7 @@ def test_host_observables_are_called_at_the_ends_of_segments(mu):
     np.testing.assert_allclose(seen[-1].points, path.final.points, atol=1e-15)
 
 
+@pytest.mark.long
 def test_tokens_of_a_hemisphere_reach_consensus(mu):
     path = af.solve(af.simple_attention(1.0, 3), mu, t1=1000.0, until=af.Consensus(1e-3))
     assert path.status.kind == "consensus"

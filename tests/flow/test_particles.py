@@ -22,6 +22,7 @@ def equiangular_by_scipy(n, beta, times, kind):
 
 @pytest.mark.parametrize("kind", ["softmax", "unnormalized"])
 @pytest.mark.parametrize("beta", [0.0, 1.0, 4.0])
+@pytest.mark.long
 def test_orthonormal_tokens_follow_the_scalar_equation(key, kind, beta):
     n, times = 8, np.linspace(0, 3.0, 13)
     law = af.simple_attention(beta, n, af.Softmax() if kind == "softmax" else af.Unnormalized())
@@ -36,6 +37,7 @@ def test_orthonormal_tokens_follow_the_scalar_equation(key, kind, beta):
 
 
 @pytest.mark.parametrize(("kind", "beta", "rate"), [("softmax", 1.0, 2.0), ("softmax", 3.0, 2.0), ("unnormalized", 1.0, 2 * np.e)])
+@pytest.mark.long
 def test_terminal_rates(key, kind, beta, rate):
     law = af.simple_attention(beta, 4, af.Softmax() if kind == "softmax" else af.Unnormalized())
     end = 14.0 / rate + 2.0
@@ -54,6 +56,7 @@ def test_the_simplex_is_stationary(normalize):
 
 
 @pytest.mark.parametrize("normalize", [af.Softmax(), af.Unnormalized(-4.0)], ids=["SA", "USA"])
+@pytest.mark.long
 def test_energy_never_decreases(key, normalize):
     mu = af.samplers.sphere(40, 3, key=key)
     path = af.solve(af.simple_attention(4.0, 3, normalize), mu, t1=20.0, save_at=150)
@@ -80,6 +83,7 @@ def test_energy_of_the_sphere_is_the_functional_of_the_gaussian_kernel(key):
 
 
 @pytest.mark.parametrize("space", ["plane", "sphere"])
+@pytest.mark.cases
 def test_against_scipy(rng, space):
     Q, K, V = rng.normal(size=(3, 3, 3)) * 0.6
     points = rng.normal(size=(9, 3))
@@ -99,6 +103,7 @@ def test_against_scipy(rng, space):
 
 @pytest.mark.parametrize("space", ["plane", "sphere"])
 @pytest.mark.parametrize(("solver", "order", "steps"), [(diffrax.Heun(), 2, (20, 40, 80, 160)), (diffrax.Tsit5(), 5, (16, 22, 32, 45))])
+@pytest.mark.long
 def test_order_of_the_steppers(rng, key, space, solver, order, steps):
     mu = af.samplers.sphere(12, 3, key=key)
     if space == "plane":
@@ -125,6 +130,7 @@ def test_frames_between_steps_are_as_good_as_steps(key):
 
 @pytest.mark.parametrize("normalize", [af.Softmax(), af.Sinkhorn(tolerance=1e-8), af.Hardmax()], ids=["softmax", "sinkhorn", "hardmax"])
 @pytest.mark.parametrize("logit", [af.dot_product, af.squared_distance])
+@pytest.mark.cases
 def test_support_grows_at_most_exponentially(rng, normalize, logit):
     """GT 16: R(t) <= e^{|V| t} R(0) for normalised weights."""
     Q, K, V = rng.normal(size=(3, 2, 2))
@@ -136,6 +142,7 @@ def test_support_grows_at_most_exponentially(rng, normalize, logit):
 
 
 @pytest.mark.parametrize("normalize", [af.Unnormalized(), af.Linear()])
+@pytest.mark.cases
 def test_laws_without_normalised_weights_break_the_bound(normalize):
     mu = af.Particles(np.array([[2.0, 0.0], [0.0, 2.0], [1.5, 1.5]]))
     path = af.solve(af.simple_attention(1.0, 2, normalize), mu, t1=0.05, save_at=3)
@@ -193,6 +200,7 @@ def test_a_user_field_that_depends_on_time():
     np.testing.assert_allclose(path.states[:, 0, 0], np.exp(0.5 * np.sin(np.asarray(path.ts))), rtol=1e-8)
 
 
+@pytest.mark.long
 def test_streamed_and_dense_runs_agree(key):
     mu = af.samplers.sphere(50, 3, key=key)
     dense, streamed = (af.solve(af.simple_attention(3.0, 3), mu, t1=2.0, save_at=2, sums=s) for s in (af.Dense(), af.Streamed(16, 8)))
@@ -200,6 +208,7 @@ def test_streamed_and_dense_runs_agree(key):
     assert "Streamed" in streamed.stats["engine"]
 
 
+@pytest.mark.long
 def test_single_precision_stays_single(key):
     mu = af.samplers.sphere(20, 3, key=key, dtype=jnp.float32)
     path = af.solve(af.simple_attention(3.0, 3), mu, t1=5.0)

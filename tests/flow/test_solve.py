@@ -26,6 +26,7 @@ def law(beta=1.0):
     return af.simple_attention(beta, 3)
 
 
+@pytest.mark.long
 def test_frames_are_where_they_were_asked_for(key):
     mu = af.samplers.sphere(5, 3, key=key)
     np.testing.assert_allclose(af.solve(law(), mu, t1=2.0, save_at=5).ts, [0, 0.5, 1, 1.5, 2])
@@ -43,6 +44,7 @@ def test_frames_do_not_depend_on_how_they_are_grouped(key):
     np.testing.assert_allclose(fine.states[jnp.array([10, 20, 40])], coarse.states, atol=1e-8)
 
 
+@pytest.mark.long
 def test_fixed_steps_do_not_see_the_frames(key):
     mu = af.samplers.sphere(200, 3, key=key)
     steps = {"t1": 1.05, "step": 0.1, "solver": diffrax.Heun()}
@@ -55,6 +57,7 @@ def test_fixed_steps_do_not_see_the_frames(key):
     np.testing.assert_allclose(single, many.final.points, atol=1e-14)
 
 
+@pytest.mark.long
 def test_a_path_is_a_sequence_of_measures(key):
     mu = af.Particles(af.samplers.sphere(6, 3, key=key).points, weights=np.arange(1.0, 7.0), space=af.Sphere())
     path = af.solve(law(), mu, t1=1.0, save_at=4)
@@ -68,6 +71,7 @@ def test_a_path_is_a_sequence_of_measures(key):
         path[4]
 
 
+@pytest.mark.long
 def test_xarray_has_named_axes_and_how_it_ended(key):
     mu = af.Particles(np.eye(3), weights=[1, 2, 3], order=[0, 0.5, 1])
     data = af.solve(law(), mu, t1=1.0, save_at=4).to_xarray()
@@ -139,6 +143,7 @@ def test_traced_runs_raise_when_they_do_not_arrive():
         jax.block_until_ready(jax.jit(final)(jnp.array([[0.8]])))
 
 
+@pytest.mark.long
 def test_inside_jit_the_numbers_are_the_same(key):
     mu = af.samplers.sphere(6, 3, key=key)
     run = lambda points: af.solve(law(2.0), mu.with_state(points), t1=1.5, save_at=5, rtol=1e-11, atol=1e-12).states  # noqa: E731
@@ -146,6 +151,7 @@ def test_inside_jit_the_numbers_are_the_same(key):
 
 
 @pytest.mark.parametrize("start", ["particles", "gaussian"])
+@pytest.mark.long
 def test_no_retrace_when_only_values_change(start, key, rng):
     def once(t1, normalize, rtol, scale):
         Q, K, V = scale * rng.normal(size=(3, 3, 3)) / 10
@@ -159,6 +165,7 @@ def test_no_retrace_when_only_values_change(start, key, rng):
     assert not TRACES
 
 
+@pytest.mark.long
 def test_all_segments_are_one_program(key):
     mu = af.samplers.sphere(300, 3, key=key)
     counting = Counting(law())

@@ -18,6 +18,7 @@ def circle(*angles, weights=None):
 
 @pytest.mark.parametrize("beta", [4.0, 60.0, 2000.0])
 @pytest.mark.parametrize("kind", ["softmax", "unnormalized"])
+@pytest.mark.cases
 def test_two_tokens_meet_when_the_integral_says(beta, kind):
     angle, radius, (a, m) = 1.2, 1e-5, (0.3, 0.7)
     normalize = af.Softmax() if kind == "softmax" else af.Unnormalized(-3.0)
@@ -37,6 +38,7 @@ def test_two_tokens_meet_when_the_integral_says(beta, kind):
     assert abs(found.log_times[0] - exact) < 3 * found.errors[0] + 1e-6
 
 
+@pytest.mark.long
 def test_five_tokens_merge_like_those_that_solve_moves():
     beta, radius = 4.0, 1e-3
     mu = circle(0.0, 0.9, 2.1, 3.3, 4.9)

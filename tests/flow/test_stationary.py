@@ -33,6 +33,7 @@ def tilted(axes: list, tilt: float) -> af.Grid:
     return uniform.with_state(jnp.asarray(mass / mass.sum()))
 
 
+@pytest.mark.long
 def test_a_gaussian_on_the_line():
     """`N(0, sigma^2 / (2 (rate + pull)))`, exactly so on cells of any width; its mean, the slowest perturbation, decays at `rate`."""
     guess = af.Grid.from_density(lambda x: jnp.exp(-((x[:, 0] - 0.3) ** 2) / 2) / np.sqrt(2 * np.pi), [af.Interval(-5, 5, 80)])
@@ -55,6 +56,7 @@ def ordered():
 
 
 @pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.long
 def test_an_ordered_state_solves_its_equation(ordered, dim):
     """`log rho = 2/sigma^2 integral e^{<x,y>} drho(y) + const`, up to errors of second order in the cell."""
     state = ordered[dim]
@@ -102,6 +104,7 @@ class Wind(af.Field):
 
 
 @pytest.mark.parametrize(("dim", "axes"), [(2, CIRCLE), (3, BANDS)])
+@pytest.mark.long
 def test_bifurcations(dim, axes):
     """Critical noise and curvature against closed forms, on both sides of the critical beta."""
     for beta in (1.0, 3.0):
@@ -139,6 +142,7 @@ def test_a_fold_beyond_the_critical_beta():
     np.testing.assert_allclose(np.interp(back.parameter[1:], states.parameter[::-1][:8], states.order[::-1][:8]), back.order[1:], atol=2e-3)
 
 
+@pytest.mark.long
 def test_a_branch_in_the_inverse_temperature(ordered):
     """At a fixed noise, from beta = 1 on: the last state is the stationary one for its beta."""
     state = ordered[2]

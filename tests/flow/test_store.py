@@ -70,6 +70,7 @@ def small(out=None, beta=2.0, **more):
     return af.solve(af.simple_attention(beta, 3), mu, t1=1.0, save_at=9, out=out, **more)
 
 
+@pytest.mark.long
 def test_a_path_on_disk_is_the_path(tmp_path):
     path = small(tmp_path / "run", observe={"energy": lambda mu: af.energy(mu, 2.0)})
     loaded = af.load_path(tmp_path / "run")
@@ -101,6 +102,7 @@ def test_host_observables_are_on_disk_too(tmp_path):
             np.testing.assert_array_equal(loaded.observed[name].ts, path.observed[name].ts)
 
 
+@pytest.mark.long
 def test_saved_paths_come_back(tmp_path):
     gaussian = af.solve(af.simple_attention(-1.0, 2), af.Gaussian([1.0, 0.0], np.eye(2)), t1=1.0, save_at=5)
     for name, path in (("tokens", small()), ("gaussian", gaussian)):
@@ -122,6 +124,7 @@ def test_an_early_end_is_on_disk_too(tmp_path):
     np.testing.assert_array_equal(loaded.final.cov, path.final.cov)
 
 
+@pytest.mark.long
 def test_without_positions_the_observables_and_the_end_remain(tmp_path):
     kept = small(observe={"energy": lambda mu: af.energy(mu, 2.0)})
     path = small(

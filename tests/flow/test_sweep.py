@@ -42,6 +42,7 @@ def gaussian(key, a):
         (gaussian, {"a": [0.5, 1.0, 2.0]}, "any"),
     ],
 )
+@pytest.mark.long
 def test_equal_to_solve_one_by_one(make, grid, way):
     observe = {"cosine": cosine, "mean": lambda mu: mu.mean}
     ts = [0.0, 0.3, 1.1, 1.5]
@@ -70,6 +71,7 @@ def test_with_and_without_the_compiled_kernel(monkeypatch):
     np.testing.assert_allclose(found(), kernel, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_both_ways_agree(monkeypatch):
     """The stepper on the circle against that of `solve`, with an event that some members meet."""
     arguments: dict[str, Any] = {
@@ -95,6 +97,7 @@ def test_both_ways_agree(monkeypatch):
         np.testing.assert_array_equal(result.cosine.where(after, 0), result.cosine.isel(time=-1).where(after, 0))
 
 
+@pytest.mark.long
 def test_orthonormal_tokens_follow_the_scalar_equation():
     def make(key, beta):
         return af.simple_attention(beta, 2), af.samplers.orthonormal(2, 2, key=key)
@@ -106,6 +109,7 @@ def test_orthonormal_tokens_follow_the_scalar_equation():
             np.testing.assert_allclose(found.cosine.sel(beta=beta, seed=seed), expected, atol=1e-7)
 
 
+@pytest.mark.long
 def test_single_precision_and_means():
     def make(key, beta):
         return af.simple_attention(beta, 2), af.samplers.sphere(6, 2, key=key, dtype=jnp.float32)
@@ -124,6 +128,7 @@ def test_single_precision_and_means():
     np.testing.assert_allclose(coarse.cosine.sel(beta=4.0, seed=2), alone, atol=5e-3)
 
 
+@pytest.mark.long
 def test_batches_compile_once():
     traced = []
 
@@ -142,6 +147,7 @@ def test_batches_compile_once():
     np.testing.assert_allclose(one.cosine, many.cosine, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_a_sweep_goes_on_after_a_break(tmp_path, monkeypatch):
     arguments: dict[str, Any] = {"grid": {"beta": BETAS}, "seeds": 4, "t1": 1.0, "save_at": 3, "observe": {"cosine": cosine}, "batch": 2}
     whole = af.sweep(softmax, **arguments)
@@ -171,6 +177,7 @@ def test_a_sweep_goes_on_after_a_break(tmp_path, monkeypatch):
             af.sweep(softmax, **(arguments | change), out=tmp_path / "run")
 
 
+@pytest.mark.long
 def test_a_member_that_fails_is_named():
     def make(key, beta):
         return af.Attention(af.dot_product(beta * jnp.eye(1), jnp.eye(1)), jnp.eye(1)), af.Gaussian(jnp.ones(1), jnp.eye(1))

@@ -16,6 +16,7 @@ def random_cov(rng, d, rank=None):
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.cases
 def test_quadrature_is_exact_on_moments(rng, d):
     mean, cov = rng.normal(size=d), random_cov(rng, d)
     g = af.Gaussian(mean, cov)

@@ -27,6 +27,7 @@ def bumpy(axes, rng):
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.cases
 def test_rates_conserve_mass_and_a_step_within_the_bound_stays_positive(name, rng):
     mu = bumpy(ALL[name], rng)
     velocity = jnp.asarray(rng.normal(size=mu.points.shape))
@@ -79,6 +80,7 @@ def drift(where, mass, speed):
 
 
 @pytest.mark.parametrize("scheme", [transport, drift])
+@pytest.mark.long
 def test_second_order_on_the_circle(scheme):
     def exact(x):
         # rho = 1 + cos/2 by arc length, v = (sin) e_angle: -(rho v)' = -(cos + cos(2a)/2).
@@ -151,6 +153,7 @@ def test_heat_of_a_spike_is_the_heat_kernel():
     assert float(found.cov[0, 0]) == pytest.approx(1, rel=1e-10)
 
 
+@pytest.mark.long
 def test_deposit_keeps_mass_and_mean(rng, key):
     for axes, cloud in (
         (ALL["line"], af.Particles(rng.uniform(-2.9, 2.9, (50, 1)), weights=rng.uniform(size=50))),
@@ -172,6 +175,7 @@ def test_deposit_keeps_mass_and_mean(rng, key):
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.long
 def test_samples_have_the_moments_of_the_grid(name, key):
     mu = af.Grid.uniform(ALL[name])
     mu = mu.with_state(mu.mass * (1 + 0.3 * mu.points[:, 0] / jnp.max(jnp.abs(mu.points[:, 0]))).reshape(mu.mesh.shape))

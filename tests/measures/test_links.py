@@ -25,6 +25,7 @@ def lines_of(shape, moving, circle):
 @pytest.mark.parametrize(
     ("shape", "moving", "circle"), [((7,), (0,), True), ((6,), (0,), False), ((3, 5), (0, 1), False), ((4, 3), (1,), False)]
 )
+@pytest.mark.cases
 def test_slices_find_the_cells_that_lists_name(shape, moving, circle, rng):
     rows, lines = Rows(shape, moving, circle), lines_of(shape, moving, circle)
     values = jnp.asarray(rng.normal(size=(int(np.prod(shape)), 2)))
@@ -42,6 +43,7 @@ def test_slices_find_the_cells_that_lists_name(shape, moving, circle, rng):
 
 
 @pytest.mark.parametrize("axes", [[af.Interval(-1, 2, 5), af.Interval(0, 1, 4)], [af.Zonal(4, 9)], [af.Order(3), af.Interval(0, 1, 6)]])
+@pytest.mark.cases
 def test_no_face_in_a_wall_has_an_area(axes):
     cells = mesh(axes)
     left, right = cells.links.sides(jnp.arange(float(len(cells.points))))

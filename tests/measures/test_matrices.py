@@ -8,6 +8,7 @@ import attnflow as af
 
 
 @pytest.mark.parametrize("ensemble", [af.matrices.goe, af.matrices.wigner])
+@pytest.mark.cases
 def test_symmetric_with_the_semicircle_law(ensemble):
     matrix = np.asarray(ensemble(400, key=jax.random.key(1)))
     np.testing.assert_array_equal(matrix, matrix.T)

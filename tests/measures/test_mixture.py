@@ -32,12 +32,14 @@ def test_score_is_the_gradient_of_scipys_log_density(mixture, rng):
     np.testing.assert_allclose(mixture.score(jnp.asarray(x)), numeric, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.long
 def test_score_far_away_is_finite(mixture):
     far = jnp.array([[1e4, -1e4]])
     exact = jax.grad(lambda y: mixture.log_density(y[None])[0])(far[0])
     np.testing.assert_allclose(mixture.score(far)[0], exact, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_moments_by_quadrature_and_by_sample(mixture, key):
     np.testing.assert_allclose(mixture.integrate(lambda y: y), mixture.mean, atol=1e-12)
     centred = mixture.integrate(lambda y: (y - mixture.mean[None])[:, :, None] * (y - mixture.mean[None])[:, None, :])

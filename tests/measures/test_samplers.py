@@ -16,6 +16,7 @@ def test_normal(key):
 
 
 @pytest.mark.parametrize("dim", [2, 3, 8])
+@pytest.mark.cases
 def test_sphere_coordinate_law(key, dim):
     mu = af.samplers.sphere(N, dim, key=key)
     assert isinstance(mu.space, af.Sphere)
@@ -25,6 +26,7 @@ def test_sphere_coordinate_law(key, dim):
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5])
+@pytest.mark.cases
 def test_ball_radius_law(key, dim):
     points = np.asarray(af.samplers.ball(N, dim, key=key, radius=2.0).points)
     assert kstest((np.linalg.norm(points, axis=1) / 2) ** dim, "uniform").pvalue > 0.01

@@ -9,6 +9,7 @@ from scipy.stats import gaussian_kde, multivariate_normal
 import attnflow as af
 
 
+@pytest.mark.long
 def test_density_against_scipy(rng):
     points, weights = rng.normal(size=(50, 2)), rng.uniform(size=50)
     mu, x = af.Particles(points, weights=weights), rng.normal(size=(7, 2))
@@ -24,6 +25,7 @@ def test_density_against_scipy(rng):
     np.testing.assert_allclose(af.log_density(mu, x, 0.5, af.Spectral(1e-10)), af.log_density(mu, x, 0.5), atol=1e-9)
 
 
+@pytest.mark.long
 def test_entropy_of_a_gaussian(key):
     """`- E log N(x; 0, S + h^2 I)` for x from N(0, S), up to n^{-1/2}; the self term is 1/(n h^d) of it."""
     S, h, n = np.array([2.0, 0.5]), 0.3, 20_000

@@ -145,6 +145,7 @@ def test_polytope_times_subspace(rng):
     assert "not all on a polytope" in judge(slow, value=V).reason
 
 
+@pytest.mark.long
 def test_closed_forms_of_gaussians():
     """V = I blows up. V = diag(1, 0), A = a I less V x has `s_1' = 2 s_1 (a s_1 - 1)`, `s_2' = 0`: rank one for a < 1. V = -I has
     `S' = -2 S^2`, which creeps."""

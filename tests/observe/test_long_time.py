@@ -75,6 +75,7 @@ def test_bad_input_is_one_clear_line(call, words, rng):
 
 
 @pytest.mark.parametrize("normalize", [af.Softmax(), af.Unnormalized(-2.0)], ids=["SA", "USA"])
+@pytest.mark.long
 def test_energy_climbs_at_the_rate_of_the_dissipation(normalize, rng):
     beta, mu = 2.0, sphere(rng, 12, 3)
     law = af.simple_attention(beta, 3, normalize)
@@ -86,6 +87,7 @@ def test_energy_climbs_at_the_rate_of_the_dissipation(normalize, rng):
     np.testing.assert_allclose(af.dissipation(law, mu), jax.grad(energy_after)(0.0), rtol=1e-10)
 
 
+@pytest.mark.long
 def test_entropy_of_attention_is_that_of_its_rows(rng):
     points, weights = rng.normal(size=(20, 3)), rng.dirichlet(np.ones(20))
     mu = af.Particles(points, weights)
@@ -126,6 +128,7 @@ def test_effective_rank_of_known_spectra(rng):
     assert float(af.effective_rank(af.Particles(np.ones((4, 2))))) == 0
 
 
+@pytest.mark.long
 def test_fisher_information_of_a_gaussian_in_three_pictures(key):
     s = 1.3
     exact = af.fisher_information(af.Gaussian([0.0], [[s**2]]))
@@ -144,6 +147,7 @@ def test_fisher_information_of_a_gaussian_in_three_pictures(key):
     assert float(af.fisher_information(smooth, h)) == pytest.approx(s**2 / (s**2 + h**2) ** 2, rel=0.1)
 
 
+@pytest.mark.long
 def test_power_iteration_finds_the_largest_singular_value(rng):
     points = rng.normal(size=(6, 2))
     mu, law = af.Particles(points), af.Attention(af.dot_product(rng.normal(size=(2, 2)), np.eye(2)), rng.normal(size=(2, 2)))
@@ -154,6 +158,7 @@ def test_power_iteration_finds_the_largest_singular_value(rng):
     assert expected <= float(af.theory.lipschitz_bound(law.logit.A, law.value, radius, 6))
 
 
+@pytest.mark.long
 def test_linearisation_of_two_clusters_is_known():
     # Two opposite tokens under SA: the angle u between them has u' = -2 p sin u, p = 1 / (1 + e^{b(1 - cos u)}); at pi it grows at 2p.
     beta = 1.5

@@ -22,6 +22,7 @@ GRIDS = {
 
 
 @pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.cases
 def test_energy_is_that_of_the_cells_as_tokens(name):
     axes, density = GRIDS[name]
     mu = af.Grid.from_density(density, axes)
@@ -41,6 +42,7 @@ def test_energy_of_uniform_laws():
     assert errors[0] / errors[1] > 3.9
 
 
+@pytest.mark.long
 def test_energy_of_a_zonal_law_is_that_of_its_tokens(key):
     """The rows of its keys are more than its cells: points around each band."""
     n, beta, uniform = 4000, 2.0, af.Grid.uniform([af.Zonal(5, 60)])
@@ -60,6 +62,7 @@ def test_energy_climbs_along_attention():
     assert float(found(mu.with_state(mu.mass + 1e-3 * rate))) > float(found(mu)) + 1e-5
 
 
+@pytest.mark.long
 def test_entropy_of_gaussians():
     """`d/2 log(2 pi e) + 1/2 log det S`; the sum over the middles of cells is exact but for round-off."""
     line = af.Grid.from_density(lambda x: jnp.exp(-((x[:, 0] - 1) ** 2) / 8) / np.sqrt(8 * np.pi), [af.Interval(-20.0, 22.0, 100)])
@@ -74,6 +77,7 @@ def test_entropy_of_gaussians():
     np.testing.assert_allclose(af.entropy(tokens, 0.2), af.entropy(line), rtol=0.01)
 
 
+@pytest.mark.long
 def test_entropy_of_uniform_laws():
     """The logarithm of the length or area; an empty cell has none."""
     areas = ([af.Circle(9)], 2 * np.pi), ([af.Icosphere(3)], 4 * np.pi), ([af.Order(3), af.Interval(0.0, 5.0, 4)], 5.0)

@@ -14,6 +14,7 @@ KINDS = {"softmax": af.Softmax(), "unnormalized": af.Unnormalized(), "sinkhorn":
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.cases
 def test_rates_on_the_circle(kind):
     """GT 8: `k^2 I_k / (b I_0)` for softmax, `k^2 I_k / b` for USA; under Sinkhorn `q/(1+q)` in place of `q = I_k / I_0`."""
     for beta in (0.5, 5.0):
@@ -24,6 +25,7 @@ def test_rates_on_the_circle(kind):
 
 
 @pytest.mark.parametrize(("dim", "kind"), [(3, "softmax"), (6, "unnormalized")])
+@pytest.mark.cases
 def test_rates_on_spheres(dim, kind):
     """Funk and Hecke: `integral e^{b s} P_k(s) (1 - s^2)^{(d-3)/2} ds` over that without the first factors, by quadrature in the angle."""
     beta, angle = 3.0, (np.arange(40_000) + 0.5) * np.pi / 40_000
@@ -35,6 +37,7 @@ def test_rates_on_spheres(dim, kind):
     np.testing.assert_allclose(found, af.theory.mode_growth(K, beta, dim, kind), rtol=1e-8)
 
 
+@pytest.mark.long
 def test_linear_and_sigmoid_attention():
     """Linear: the kernel `b s` is the derivative of `b s^2/2 = b/(2d) + b (d-1)/(2d) P_2`, so that only mode 2 answers. Sigmoid: it is that
     of `log(1 + e^{bs})/b`, `s/2` plus an even function, so that of the odd modes only the first does."""
@@ -72,6 +75,7 @@ def test_harmonics():
 
 
 @pytest.mark.parametrize("axes", [[af.Circle(256)], [af.Zonal(5, 128)]])
+@pytest.mark.cases
 def test_rates_of_a_grid(axes):
     """The rate of change of the density `1 + a Y_k` along Y_k, in finite volumes: second order in the cell."""
     uniform = af.Grid.uniform(axes)

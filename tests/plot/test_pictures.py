@@ -164,6 +164,7 @@ def test_rates_must_be_positive_and_of_one_length(x, series, name):
     ],
     ids=["sphere", "plane", "R^4", "line", "Gaussian", "density"],
 )
+@pytest.mark.cases
 def test_a_summary_has_the_measures_and_below_the_numbers(path, panels):
     path = path()
     before = dict(matplotlib.rcParams)

@@ -125,6 +125,7 @@ def test_bad_input_is_named(key):
 
 
 @pytest.mark.parametrize(("dim", "space"), [(3, af.Sphere()), (2, af.Euclidean()), (3, af.Euclidean())])
+@pytest.mark.cases
 def test_a_movie_has_one_picture_a_frame(dim, space, key, tmp_path):
     path = turning(af.Particles(af.samplers.sphere(6, dim, key=key).points, space=space), 6)
     file = af.plot.movie(path, tmp_path / "tokens.mp4", fps=12.0)

@@ -51,6 +51,7 @@ def test_distance_keeps_its_digits_at_both_ends(x):
     np.testing.assert_allclose(sphere.distance(e, near), 1e-10, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_gradients_are_finite_where_distance_vanishes(x):
     for space in (af.Sphere(), af.Euclidean()):
         assert np.isfinite(jax.grad(lambda y, s=space: s.distance(x, y).sum())(x)).all()

@@ -25,6 +25,7 @@ def grids(rng):
     [af.Softmax(), af.Unnormalized(-1.0), af.Sinkhorn(), af.Hardmax(), af.Sigmoid(), af.Linear()],
     ids=lambda n: type(n).__name__,
 )
+@pytest.mark.long
 def test_laws_on_a_grid_are_those_on_its_cells(name, normalize, rng):
     mu = grids(rng)[name]
     law = af.simple_attention(2.0, mu.dim, normalize)
@@ -34,6 +35,7 @@ def test_laws_on_a_grid_are_those_on_its_cells(name, normalize, rng):
 
 
 @pytest.mark.parametrize("name", ["circle", "plane"])
+@pytest.mark.cases
 def test_logits_that_are_not_regular_go_through_pairs(name, rng):
     mu = grids(rng)[name]
     mixing = af.Attention(af.dot_product(rng.normal(size=(2, 2)), np.eye(2)), rng.normal(size=(2, 2)))
@@ -52,6 +54,7 @@ def test_queries_elsewhere(rng):
 
 
 @pytest.mark.parametrize("spread", [1.0, 38.0])
+@pytest.mark.cases
 def test_a_sum_over_an_axis_in_log_domain(spread, rng):
     """Also where the weights range over thousands of powers of e."""
     x, y = np.linspace(-spread, spread, 70), np.linspace(-spread, spread, 90)
@@ -77,6 +80,7 @@ def test_empty_cells_and_sharp_kernels():
     assert float(speed.max()) <= 1 + 1e-12
 
 
+@pytest.mark.long
 def test_derivatives_of_lattice_sums(rng):
     for mu in grids(rng).values():
         direction = jnp.asarray(rng.normal(size=mu.mass.shape)) * mu.mass
@@ -119,6 +123,7 @@ def test_what_a_grid_refuses():
 
 
 @pytest.mark.parametrize("name", ["circle", "plane", "line"])
+@pytest.mark.long
 def test_derivatives_in_the_law_are_those_on_the_cells_though_it_turns_irregular(name, rng):
     mu, along = grids(rng)[name], rng.normal(size=2)[: 1 if name == "line" else 2]
 

@@ -39,6 +39,7 @@ def check(got, q, k, b, v):
 @needs_kernel
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 8, 16, 33, 64, 256])
+@pytest.mark.cases
 def test_against_numpy(rng, d, dtype):
     for m, n in [(1, 1), (1, 300), (25, 1), (101, 515)]:
         for e in sorted({0, 1, d}):
@@ -48,6 +49,7 @@ def test_against_numpy(rng, d, dtype):
 
 @needs_kernel
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.cases
 def test_keys_without_mass(rng, dtype):
     q, k, b, v = sample(rng, 30, 300, 3, 3, dtype)
     # The first tile of keys has none at all.
@@ -77,6 +79,7 @@ def test_any_temperature(rng, dtype, scale):
 
 @needs_kernel
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.cases
 def test_a_maximum_that_keeps_rising(dtype):
     # Each tile has larger logits than those before, by little and by much.
     for step in (0.01, 0.3, 4.0):
@@ -88,6 +91,7 @@ def test_a_maximum_that_keeps_rising(dtype):
 
 @needs_kernel
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.cases
 def test_the_whole_range_of_the_exponential(dtype):
     # A key with logit 0 and one with logit -t: the mean of (0, 1) is e^-t / (1 + e^-t).
     t = np.concatenate([np.linspace(0, 750, 30001), [1e4, 1e30]]).astype(dtype)
@@ -128,6 +132,7 @@ def test_nan_is_not_lost(rng, where, d):
 @needs_kernel
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("d", [2, 19])
+@pytest.mark.cases
 def test_results_repeat_bitwise_on_any_number_of_threads(rng, dtype, d):
     q, k, b, v = sample(rng, 1001, 500, d, d, dtype, 5.0)
     first = native.softmax(q, k, b, v)
@@ -158,6 +163,7 @@ def test_many_sums_at_a_time(rng):
 
 @needs_kernel
 @pytest.mark.parametrize("d", [2, 6])
+@pytest.mark.long
 def test_derivatives_are_those_of_dense(rng, d):
     primals = sample(rng, 20, 33, d, 3, np.float64)
     primals = (*primals[:2], primals[2].at[4].set(-jnp.inf), primals[3])
@@ -181,6 +187,7 @@ def test_the_velocity_of_a_law(rng):
 
 
 @needs_kernel
+@pytest.mark.long
 def test_it_can_be_turned_off_and_the_path_says_so(rng, monkeypatch, tmp_path):
     mu, law = af.Particles(rng.normal(size=(9, 2))), af.simple_attention(1.0, 2)
     run = lambda: af.solve(law, mu, t1=0.2, save_at=2, sums=af.Streamed(), out=tmp_path / "run")  # noqa: E731
@@ -199,6 +206,7 @@ def test_it_can_be_turned_off_and_the_path_says_so(rng, monkeypatch, tmp_path):
 @needs_kernel
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("d", "e"), [(2, 2), (7, 9)])
+@pytest.mark.long
 def test_the_first_keys_only(rng, dtype, d, e):
     q, k, b, v = sample(rng, 203, 400, d, e, dtype)
     seen = rng.integers(1, 401, size=203).astype(np.int32)
@@ -216,6 +224,7 @@ def test_the_first_keys_only(rng, dtype, d, e):
 
 
 @needs_kernel
+@pytest.mark.long
 def test_causal_laws(rng):
     # Tokens in any order, some at the same place.
     mu = af.Particles(rng.normal(size=(300, 3)), order=rng.integers(0, 40, size=300) / 40)

@@ -45,6 +45,7 @@ def test_engines_agree_with_numpy(m, n, d, beta, seed):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.long
 def test_derivatives_against_plain_autodiff(rng, engine):
     q, k, b, v = (jnp.asarray(rng.normal(size=s)) for s in [(10, 3), (13, 3), (13,), (13, 2)])
     b = b.at[2].set(-jnp.inf)
@@ -72,6 +73,7 @@ def _temporary_bytes(function, *arguments):
 
 
 @pytest.mark.parametrize("derivative", ["value", "vjp", "jvp"])
+@pytest.mark.cases
 def test_streamed_memory_is_linear(derivative):
     def velocity(x):
         mu = af.Particles(x)
@@ -88,6 +90,7 @@ def test_streamed_memory_is_linear(derivative):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.cases
 def test_low_temperature_and_coincident_tokens(engine):
     points = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     atoms = Atoms(points, jnp.log(jnp.full(4, 0.25)))

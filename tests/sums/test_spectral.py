@@ -61,6 +61,7 @@ def test_the_tolerance_is_met_on_every_kind_of_cloud(d, tolerance, rng):
 
 @settings(max_examples=2)
 @given(seed=st.integers(0, 2**32 - 1), log_temperature=st.floats(-3, 3))
+@pytest.mark.long
 def test_random_laws_in_the_plane(seed, log_temperature):
     """Any Q and K, temperatures from 1e-3 to 1e3 of the squared size of the cloud; queries that are not the keys."""
     rng = np.random.default_rng(seed)
@@ -73,6 +74,7 @@ def test_random_laws_in_the_plane(seed, log_temperature):
 
 
 @pytest.mark.parametrize(("beta", "d"), [(81.0, 2), (9.0, 3)])
+@pytest.mark.long
 def test_circle_and_sphere(beta, d):
     mu, law = af.samplers.sphere(N, d, key=jax.random.key(1)), af.simple_attention(beta, d)
     exact = law.at(mu, sums=af.Dense())(mu.points)
@@ -85,6 +87,7 @@ def test_circle_and_sphere(beta, d):
     assert report["fill"] <= 1
 
 
+@pytest.mark.long
 def test_single_precision():
     """To 1e-4, its default, on the circle and in the plane; float32 in, float32 out."""
     circle, rng = af.samplers.sphere(N, 2, key=jax.random.key(1), dtype=jnp.float32), np.random.default_rng(3)
@@ -112,6 +115,7 @@ def test_bessel_numbers():
 
 @pytest.mark.parametrize("place", ["circle", "plane"])
 @jax.numpy_rank_promotion("allow")  # the derivative rules of jax-finufft broadcast silently
+@pytest.mark.long
 def test_derivatives(place, rng):
     """Forward and reverse mode against dense sums. On the circle along it: there the series knows directions only."""
     if place == "circle":
@@ -136,6 +140,7 @@ def test_derivatives(place, rng):
         jax.jit(lambda x: rate(x, af.Spectral()))(mu.points)
 
 
+@pytest.mark.long
 def test_causal_on_the_circle(rng):
     order = rng.permutation(np.linspace(0, 1, 1100))
     mu = af.Particles(af.samplers.sphere(1100, 2, key=jax.random.key(2)).points, order=order, space=af.Sphere())
@@ -166,6 +171,7 @@ def test_causal_on_the_circle(rng):
 
 
 @pytest.mark.parametrize("radius", [2.0, 4.0, 8.0, 12.0])
+@pytest.mark.long
 def test_dot_products_up_to_large_norms(radius, rng):
     """Weights e^{|y|^2/2} from 7 to e^72: what Fourier sums cannot reach falls back, and the error is small all the same."""
     points = rng.normal(size=(N, 2))
@@ -176,6 +182,7 @@ def test_dot_products_up_to_large_norms(radius, rng):
     assert max(errors(logit, atoms.points, atoms, engine)) <= 1e-9
 
 
+@pytest.mark.long
 def test_sinkhorn_and_energy_on_spectral_sums(rng):
     mu = af.Particles(rng.normal(size=(N, 2)), weights=np.arange(1.0, N + 1))
     law = af.Attention(af.dot_product(np.eye(2), np.eye(2), temperature=0.5), -np.eye(2), af.Sinkhorn(1e-9))
@@ -202,6 +209,7 @@ def test_a_growing_cloud_is_planned_again(rng):
     assert np.isnan(law.at(wide, sums=plan)(wide.points)).all()
 
 
+@pytest.mark.long
 def test_queries_that_a_plan_was_not_made_for_give_nan_or_the_truth(rng):
     """Two queries of another spread than the tokens: their sums are lost in the error of a plan for the tokens."""
     mu = af.Particles(rng.normal(size=(500, 1)))
@@ -211,6 +219,7 @@ def test_queries_that_a_plan_was_not_made_for_give_nan_or_the_truth(rng):
     assert (np.isnan(found) | (np.abs(found - exact) < 1e-7)).all()
 
 
+@pytest.mark.long
 def test_automatic_choice(monkeypatch):
     mu, law = af.samplers.sphere(N, 2, key=jax.random.key(0)), af.simple_attention(4.0, 2)
     assert af.plan(law, mu) is None
@@ -224,6 +233,7 @@ def test_automatic_choice(monkeypatch):
     assert not isinstance(af.plan(law, mu), Transform)
 
 
+@pytest.mark.long
 def test_what_cannot_be_served_is_named(rng):
     mu = af.Particles(rng.normal(size=(50, 2)))
     with pytest.raises(ValueError, match="tolerance must be positive, got 0"):

@@ -27,6 +27,7 @@ def test_gaussians_from_their_matrices(rng):
         np.testing.assert_allclose(found, symmetric_kl(pair, plan), rtol=1e-5)
 
 
+@pytest.mark.long
 def test_the_leading_term_of_gaussians():
     """`sum eps^4 / (1152 s^8)`, also from the fourth derivatives of log rho; `tr S^-1` is the Fisher information."""
     s2 = np.array([1.0, 0.5])
@@ -37,6 +38,7 @@ def test_the_leading_term_of_gaussians():
     np.testing.assert_allclose(af.theory.fisher_information(g), (1 / s2).sum(), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_the_grid_against_the_closed_form():
     one = af.GaussianMixture([1.0], [[0.5]], [[[0.7]]])
     exact = af.theory.langevin_divergence(af.Gaussian([0.5], [[0.7]]), EPS)
@@ -52,6 +54,7 @@ def test_the_potential_is_that_of_the_root_of_the_density():
     np.testing.assert_allclose(jax.jit(af.theory.langevin_potential)(mix, x), expected, atol=1e-6)
 
 
+@pytest.mark.long
 def test_bad_input_is_named(rng):
     mix = af.GaussianMixture([1.0], [[0.0]], [[[1.0]]])
     with pytest.raises(ValueError, match="eps must be positive, got 0"):

@@ -11,6 +11,7 @@ def radius(mu):
 
 
 @pytest.mark.parametrize("normalize", [af.Softmax(), af.Hardmax()], ids=lambda n: type(n).__name__)
+@pytest.mark.cases
 def test_tokens_stay_within_the_bound(rng, normalize):
     x, V = rng.normal(size=(12, 2)), rng.normal(size=(2, 2))
     law = af.Attention(af.dot_product(0.3 * np.eye(2), np.eye(2)), V, normalize)
@@ -18,6 +19,7 @@ def test_tokens_stay_within_the_bound(rng, normalize):
     assert radius(af.solve(law, mu, t1=0.6, save_at=1).final) <= float(af.theory.support_radius(radius(mu), V, 0.6)) * (1 + 1e-7)
 
 
+@pytest.mark.long
 def test_one_token_meets_it():
     """Alone it moves by x' = V x; along the largest singular direction of a symmetric V that is the bound."""
     law, mu = af.simple_attention(1.0, 2), af.Particles([[3.0, 4.0]])

@@ -36,6 +36,7 @@ def test_tokens_follow_the_gaussian_bridge():
     assert bridge.stats["sinkhorn"]["iterations"] == bridge.iterations
 
 
+@pytest.mark.long
 def test_plan_potential_and_cost(rng):
     """Both marginals, the plan from the potential, and the cost from the plan: three formulas, one bridge."""
     points, weights, eps = rng.normal(size=(40, 2)) + 3.0, rng.uniform(size=40), 0.3
@@ -61,6 +62,7 @@ def test_bias_of_the_scores():
 
 
 @pytest.mark.parametrize("step", ["bridge", "euler"])
+@pytest.mark.cases
 def test_orders_of_the_heat_schemes_on_a_gaussian(step):
     """x <- 2x - B is of second order for the heat flow, Euler with the true score of first, to time 1 from N(0, 1/4)."""
     errors = []
@@ -82,6 +84,7 @@ def test_one_step_of_both_schemes():
     assert float(af.wasserstein2(af.sinkhorn_step(g, eps), euler)) == pytest.approx(eps**2 / (8 * s**3), rel=0.01)
 
 
+@pytest.mark.long
 def test_the_step_is_sinkhorn_attention(rng):
     """A = I/eps, V = -I, one layer of the normalised frame."""
     mu, eps = af.Particles(rng.normal(size=(50, 2))), 0.4
@@ -105,6 +108,7 @@ def test_heat_flow_of_a_mixture_by_characteristics():
         af.heat_flow(quantiles(5), 1.0)
 
 
+@pytest.mark.long
 def test_warm_starts_and_derivatives(rng):
     mu, eps = af.Particles(rng.normal(size=(60, 2))), 0.2
     cold = af.self_bridge(mu, eps)
@@ -117,6 +121,7 @@ def test_warm_starts_and_derivatives(rng):
     np.testing.assert_allclose(grad, 2 / 60 * (mu.points - cold.barycentric(mu.points)), atol=1e-8)
 
 
+@pytest.mark.long
 def test_extremes_of_the_temperature(rng):
     points = np.concatenate([rng.normal(size=(30, 2)), np.ones((3, 2))])
     mu = af.Particles(points)
@@ -130,6 +135,7 @@ def test_extremes_of_the_temperature(rng):
     np.testing.assert_allclose(one.barycentric([[5.0, 5.0]]), [[1.0, 2.0]])
 
 
+@pytest.mark.long
 def test_bad_input_is_named(rng):
     mu = af.Particles(rng.normal(size=(5, 2)))
     for eps in (0.0, -1.0):

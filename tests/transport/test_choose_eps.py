@@ -39,6 +39,7 @@ def squared_error(score, x, exact):
     return jnp.mean(jnp.sum((score(x) - exact) ** 2, axis=1))
 
 
+@pytest.mark.long
 def test_the_loss_is_the_squared_error_less_the_fisher_information(rng):
     """`integral |s|^2 + 2 div s = integral |s - grad log rho|^2 - integral |grad log rho|^2` on weighted tokens as good as rho; and the
     divergence is that of central differences."""
@@ -63,6 +64,7 @@ def test_in_many_dimensions_the_divergence_is_right_on_average(rng):
 
 
 @pytest.mark.parametrize("score", SCORES)
+@pytest.mark.long
 def test_the_choice_is_near_the_best(score, cloud):
     """The root mean square error is within a factor 2 of the best, and the losses differ as the squared errors do."""
     choice = af.choose_eps(cloud, score)
@@ -80,6 +82,7 @@ def test_the_choice_is_near_the_best(score, cloud):
     assert choice.epsilons[0] < choice < choice.epsilons[-1]
 
 
+@pytest.mark.long
 def test_weighted_tokens_of_an_anisotropic_density():
     """Drawn from a wider density, with weights that make up for it."""
     narrow = af.GaussianMixture([0.3, 0.7], [[-1.5, 0.0], [1.5, 0.0]], [np.diag([0.3, 2.0])] * 2)

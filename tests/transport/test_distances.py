@@ -104,6 +104,7 @@ def test_many_tokens_keep_their_digits():
     np.testing.assert_allclose(af.wasserstein2(af.Gaussian([0.0], [[1.0]]), af.Particles(tokens[:, None])) ** 2, sum(cells), rtol=1e-9)
 
 
+@pytest.mark.long
 def test_two_mixtures_on_the_line():
     def moved(scale, shift):
         return af.GaussianMixture(WEIGHTS, scale * MEANS[:, None] + shift, (scale * SCALES[:, None, None]) ** 2)
@@ -123,6 +124,7 @@ def test_two_mixtures_on_the_line():
     np.testing.assert_allclose(af.wasserstein2(MIXTURE, g) ** 2, expected, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_derivatives_on_the_line(rng):
     """In tokens and weights, and in the weights, means and variances of a mixture."""
     x, w, y = rng.normal(size=(30, 1)), rng.uniform(0.5, 1, size=30), af.Particles(rng.normal(size=(50, 1)))
@@ -154,6 +156,7 @@ def test_gaussians(rng):
     check_derivative(lambda A: jnp.sum(slope(A) ** 2), A)
 
 
+@pytest.mark.long
 def test_the_circle(rng):
     a, b, p, q = rng.uniform(-9, 9, size=30), rng.normal(size=50), rng.uniform(size=30) ** 3, rng.uniform(size=50)
     p[4] = 0
@@ -176,6 +179,7 @@ def test_the_circle(rng):
 
 
 @pytest.mark.parametrize("space", [af.Euclidean(), af.Sphere()])
+@pytest.mark.long
 def test_clouds_in_space(rng, space):
     mu, nu = (af.Particles(space.nearest(c.points), c.weights, space=space) for c in (cloud(rng, 30, 3, empty=(3, 4)), cloud(rng, 50, 3)))
     costs = cdist(mu.points, nu.points) if isinstance(space, af.Euclidean) else np.arccos(np.asarray(mu.points @ nu.points.T))
@@ -222,6 +226,7 @@ def test_the_simplex_says_when_it_fails(rng, monkeypatch):
         af.wasserstein2(many, many)
 
 
+@pytest.mark.long
 def test_sliced(rng, key):
     mu, nu, theta = cloud(rng, 30, 3, empty=(3, 4)), cloud(rng, 50, 3), rng.normal(size=(20, 3))
     unit = theta / np.linalg.norm(theta, axis=1, keepdims=True)
@@ -268,12 +273,14 @@ def test_energy_distance(rng):
 
 
 @pytest.mark.parametrize("d", [1, 2])
+@pytest.mark.cases
 def test_derivatives_of_the_energy_distance(rng, d):
     """Tokens that coincide, where |x - x'| has no derivative, move together."""
     nu = cloud(rng, 50, d)
     check_derivative(lambda x: af.energy_distance(af.Particles(x[jnp.array([0, 0, 0, 1, 2, 3])]), nu), rng.normal(size=(4, d)))
 
 
+@pytest.mark.long
 def test_mmd_of_clouds(rng):
     mu, nu, h = cloud(rng, 30, 3, empty=(3, 4)), cloud(rng, 50, 3), 0.7
     mean = lambda a, b: np.asarray(a.weights) @ np.exp(-(cdist(a.points, b.points) ** 2) / (2 * h**2)) @ np.asarray(b.weights)  # noqa: E731
@@ -282,6 +289,7 @@ def test_mmd_of_clouds(rng):
     check_derivative(lambda x, h: af.mmd(af.Particles(x), af.Gaussian(np.zeros(3), np.eye(3)), h), mu.points, jnp.asarray(h))
 
 
+@pytest.mark.long
 def test_mmd_of_laws_is_that_of_their_tokens():
     """Tokens without sampling noise stand for the laws; and the formula for two Gaussians on the line."""
     h, g = 0.8, af.Gaussian([0.5], [[2.0]])

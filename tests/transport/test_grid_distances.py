@@ -63,6 +63,7 @@ def check_slope(f, mass, rng, compiled=True):
     np.testing.assert_allclose(jnp.vdot(both(mass)[1], along), (ahead - behind) / (2 * h), rtol=1e-5)
 
 
+@pytest.mark.long
 def test_a_uniform_law_on_the_line():
     """To N(m, s^2): `(c-m)^2 + L^2/12 + s^2 - s L / pi^1/2`, however many cells; to one token `(c-y)^2 + L^2/12`."""
     for low, length, m, s in ((-1.0, 4.0, 0.5, 2.0), (-1.0, 4.0, 40.0, 1e-3), (0.0, 1e-3, 0.0, 1.0), (-1.0, 4.0, 0.5, 0.0)):
@@ -78,6 +79,7 @@ def test_a_uniform_law_on_the_line():
     np.testing.assert_allclose(af.wasserstein2(mu, two) ** 2, 0.5 / 3 + 0.5 * (3.5**2 + 1 / 12), rtol=1e-13)
 
 
+@pytest.mark.long
 def test_the_grid_of_a_gaussian_is_second_order():
     """`mu_h` has the standard deviation 1 + h^2/24 and a density that is constant in each cell: W2 is 0.0559 h^2."""
     law = af.Gaussian([0.0], [[1.0]])
@@ -136,6 +138,7 @@ def test_two_grids_on_the_line_against_scipy_and_pot(rng):
     np.testing.assert_allclose(af.wasserstein2(mu, nu) ** 2, exact, rtol=1e-10)
 
 
+@pytest.mark.long
 def test_the_quantiles_of_a_grid_come_close():
     """n tokens are within 1/n of a law whose density has a lower bound; of the uniform law exactly `L / (12^1/2 n)`."""
     sloped = af.Grid.from_density(lambda x: (1 + x[:, 0]) / 4, [af.Interval(0.0, 2.0, 60)])
@@ -146,6 +149,7 @@ def test_the_quantiles_of_a_grid_come_close():
     np.testing.assert_allclose(af.wasserstein2(flat, flat.quantiles(200)), 2 / np.sqrt(12) / 200, rtol=1e-11)
 
 
+@pytest.mark.long
 def test_derivatives_in_the_masses(rng):
     """On the line, against each picture. Levels that meet, here 1/2 where one law leaves a gap and the other does not, change nothing."""
     others = (line(rng.uniform(size=9)), af.Particles(rng.normal(size=(5, 1))), af.Gaussian([1.0], [[2.0]]))
@@ -181,6 +185,7 @@ def test_derivatives_on_the_circle(rng):
     check_slope(lambda mass: af.wasserstein2(ring.with_state(mass / jnp.sum(mass)), tokens), rng.uniform(0.2, 1, size=12), rng)
 
 
+@pytest.mark.long
 def test_the_circle_against_pot(rng):
     left, right = rng.uniform(size=12) ** 2, rng.uniform(size=20) ** 2
     for empty in (slice(0, 0), slice(3, 7)):
@@ -194,6 +199,7 @@ def test_the_circle_against_pot(rng):
 
 
 @pytest.mark.parametrize("concentration", [200.0, 600.0])
+@pytest.mark.long
 def test_a_turn_by_whole_cells(concentration):
     """A law on a short arc turns as on a line, however little mass there is elsewhere; a turn by half goes both ways round."""
     mu = bumps(512, 0.3, concentration)
@@ -210,6 +216,7 @@ def test_a_turn_by_whole_cells(concentration):
     np.testing.assert_allclose(af.wasserstein2(flat, on_circle([1.0])), np.pi / np.sqrt(3), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_the_plane(rng):
     """Cells as tokens: a shift by whole cells is exact, empty cells do not count, POT agrees."""
     mass = np.zeros((80, 80))
@@ -251,6 +258,7 @@ def test_two_zonal_grids():
     np.testing.assert_allclose(af.wasserstein2(rings(mu), rings(nu)), 4 * np.pi / 12, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_sliced(rng, key):
     mu, nu = line(rng.uniform(size=6)), line(rng.uniform(size=4), low=1.0)
     np.testing.assert_allclose(af.sliced_wasserstein2(mu, nu, np.array([[1.0], [-2.0]])), af.wasserstein2(mu, nu), rtol=1e-12)
@@ -262,6 +270,7 @@ def test_sliced(rng, key):
     assert float(af.sliced_wasserstein2(mu, gaussian, 16, key=key)) < 0.03
 
 
+@pytest.mark.long
 def test_energy_distance(rng):
     """Uniform laws: `E|x-y| = L/3` within one; on the line exact, elsewhere that of the cells as tokens."""
     first, second = af.Grid.uniform([af.Interval(0.0, 1.0, 6)]), af.Grid.uniform([af.Interval(1.0, 2.0, 9)])
@@ -284,6 +293,7 @@ def test_mmd_of_the_grid_of_a_gaussian():
         af.mmd(normal(60), law, 0.1)
 
 
+@pytest.mark.long
 def test_sinkhorn_divergence_of_the_grid_of_a_gaussian():
     exact = af.sinkhorn_divergence(af.Gaussian([1.0], [[1.0]]), af.Gaussian([0.0], [[1.0]]), 1.0)
     np.testing.assert_allclose(af.sinkhorn_divergence(normal(60, mean=1.0), normal(60, -8, 8), 1.0), exact, rtol=1e-7)

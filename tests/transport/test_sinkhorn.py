@@ -23,6 +23,7 @@ def cloud(rng):
 
 @pytest.mark.parametrize("distance", [False, True])
 @pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.long
 def test_limit_against_a_matrix_scaled_by_hand(cloud, rng, symmetric, distance):
     Q = rng.normal(size=(2, 3)) * 0.5
     K = Q if symmetric else rng.normal(size=(2, 3)) * 0.5
@@ -101,6 +102,7 @@ def test_off_the_cloud_rows_still_have_mass_one(cloud, rng):
     np.testing.assert_allclose(law.at(cloud)(x), weights @ cloud.points, atol=1e-12)
 
 
+@pytest.mark.long
 def test_a_token_without_mass_changes_nothing(rng):
     points, weights = rng.normal(size=(10, 2)), rng.random(10)
     law = af.Attention(af.dot_product(np.eye(2), np.array([[1.0, 0.5], [0.0, 1.0]])), np.eye(2), af.Sinkhorn())
@@ -109,6 +111,7 @@ def test_a_token_without_mass_changes_nothing(rng):
     np.testing.assert_allclose(law.at(with_ghost)(x), law.at(af.Particles(points, weights))(x), atol=1e-9)
 
 
+@pytest.mark.long
 def test_a_spent_budget_is_visible(cloud):
     law = af.Attention(af.dot_product(np.eye(3), 2 * np.eye(3)[[1, 2, 0]]), np.eye(3), af.Sinkhorn(max_iterations=3))
     report = law.at(cloud).report["sinkhorn"]

@@ -41,6 +41,7 @@ def test_ornstein_uhlenbeck_solves_its_equations(rng):
 
 
 @pytest.mark.parametrize("target", [None, TARGET])
+@pytest.mark.long
 def test_tokens_that_move_with_the_law_keep_their_quantile(target):
     """Characteristics, an ODE, against `F_t^-1(F_0(x))`; and the quantile function against SciPy's distribution function."""
     levels, t = (np.arange(9) + 0.5) / 9, 0.7
@@ -53,6 +54,7 @@ def test_tokens_that_move_with_the_law_keep_their_quantile(target):
     np.testing.assert_array_equal(af.characteristics(MIX, start[:, None], 0.0, target), start[:, None])
 
 
+@pytest.mark.long
 def test_orders_of_the_fokker_planck_steps():
     """Split bridge steps are of second order, those of the surrogate and of explicit Euler with the true score of first."""
     start = af.Gaussian([1.0], [[0.25]])
@@ -85,6 +87,7 @@ def test_tokens_follow_the_gaussian_picture():
     )
 
 
+@pytest.mark.long
 def test_a_cloud_tends_to_a_mixture():
     """Fokker-Planck to 0.3 N(-2, 1) + 0.7 N(1, 1/2), given as a law and as grad log nu; the surrogate goes the same way at first."""
     tokens = af.Particles(af.quantiles(af.Gaussian([0.5], [[0.3]]), (np.arange(400) + 0.5) / 400)[:, None])

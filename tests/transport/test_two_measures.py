@@ -20,6 +20,7 @@ def cost_matrix(mu, nu):
 
 
 @pytest.mark.parametrize("eps", [1.0, 0.02])
+@pytest.mark.long
 def test_against_pot(clouds, eps):
     import ot
 
@@ -44,6 +45,7 @@ def test_against_pot(clouds, eps):
     np.testing.assert_allclose(found.expect(values), (expected @ values[some]) / a, atol=1e-8)
 
 
+@pytest.mark.long
 def test_against_ott(clouds):
     """OTT's default and its parallel updates with momentum 1/2, on the bridge of a cloud to itself and between two."""
     pytest.importorskip("ott")
@@ -66,6 +68,7 @@ def test_against_ott(clouds):
             np.testing.assert_allclose(np.ptp(phi - np.asarray(mine.potential_at(mu.points))), 0, atol=1e-7)
 
 
+@pytest.mark.long
 def test_gaussians_in_closed_form_against_quadrature():
     g = af.Gaussian([0.0, 1.0], [[1.0, 0.3], [0.3, 0.5]])
     h = af.Gaussian([2.0, 0.0], [[0.4, -0.1], [-0.1, 1.0]])
@@ -80,6 +83,7 @@ def test_gaussians_in_closed_form_against_quadrature():
     np.testing.assert_allclose(af.self_bridge(g, eps).potential_at(x), af.bridge(g, g, eps).potential_at(x), atol=1e-12)
 
 
+@pytest.mark.long
 def test_mixtures_become_tokens():
     """On the line by quadrature: for one component it is the Gaussian bridge."""
     eps, x = 0.05, np.array([[-0.5], [1.0]])
@@ -106,6 +110,7 @@ def test_hard_logits_converge(rng):
         assert report["iterations"] < 2000
 
 
+@pytest.mark.long
 def test_starts(clouds):
     mu, nu = clouds
     cold = af.bridge(mu, nu, 0.1)
@@ -127,6 +132,7 @@ def test_derivatives_against_finite_differences(clouds):
     np.testing.assert_allclose(jax.grad(loss)(0.0), (loss(h) - loss(-h)) / (2 * h), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_sinkhorn_divergence(clouds):
     mu, nu = clouds
     g, h = af.Gaussian([0.0, 0.0], np.eye(2)), af.Gaussian([3.0, 1.0], np.diag([0.5, 2.0]))
