@@ -108,6 +108,7 @@ def test_a_blow_up_keeps_what_was_before():
     np.testing.assert_allclose(path.states[:, 0, 0], [1, 1e200])
 
 
+@pytest.mark.long
 def test_bridges_that_fail_are_counted_once_and_cold_clouds_show(rng):
     mu = af.Particles(rng.normal(size=(400, 1)))
     with pytest.warns(UserWarning, match="3 of 3 bridges did not converge") as caught:

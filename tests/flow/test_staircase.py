@@ -57,6 +57,7 @@ def test_five_tokens_merge_like_those_that_solve_moves():
     assert record == pytest.approx(exact, abs=2e-3)
 
 
+@pytest.mark.long
 def test_closest_pairs_merge_first_and_at_the_time_of_the_theory():
     beta, mu = 1000.0, circle(0.0, 0.9, 2.1, 3.3, 4.9)
     found = af.staircase(af.simple_attention(beta, 2), mu)

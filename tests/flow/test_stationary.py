@@ -70,6 +70,7 @@ def test_an_ordered_state_solves_its_equation(ordered, dim):
     assert np.ptp(gap) < 0.01
 
 
+@pytest.mark.long
 def test_a_turned_guess_gives_the_turned_state(ordered):
     """The phase of a guess is kept on the circle: turned by 13 cells the state is the same up to round-off."""
     state = ordered[2]
@@ -114,6 +115,7 @@ def test_bifurcations(dim, axes):
         assert np.sign(found.curvature) == np.sign(beta - af.theory.critical_beta(dim))
 
 
+@pytest.mark.long
 def test_a_branch_begins_as_its_expansion_says():
     start = af.bifurcation(usa(1.0, 2), af.Grid.uniform(CIRCLE))
     states = af.branch(usa(1.0, 2), start, between=(0.9 * start.noise, 2.0), step=0.02, points=8)

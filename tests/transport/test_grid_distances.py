@@ -163,6 +163,7 @@ def test_derivatives_in_the_masses(rng):
     check_slope(lambda mass: af.wasserstein2(base.with_state(mass / jnp.sum(mass)), even), [0, 1.0, 0, 0, 1, 0], rng)
 
 
+@pytest.mark.long
 def test_derivatives_on_the_circle(rng):
     """In the masses of the cells. If both laws leave an arc empty, the best shift is where these arcs meet."""
     ring, spread, arc = circle(np.ones(12)), rng.uniform(0.2, 1, size=20), np.where(np.arange(20) < 8, 1.0, 0.0)
