@@ -139,6 +139,6 @@ def test_the_folder_of_compiled_programs(settings, tmp_path, monkeypatch):
     # A folder that was chosen stays.
     assert af.keep_compiled() == tmp_path / "mine"
     (tmp_path / "file").touch()
-    with pytest.warns(UserWarning, match=r"compiled programs are not kept: .*; give a folder that can be written"):
+    with pytest.warns(UserWarning, match=r"compiled programs are not kept: .*; set XDG_CACHE_HOME to a folder"):
         assert af.keep_compiled(tmp_path / "file" / "below") is None
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "mine")

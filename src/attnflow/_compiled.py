@@ -34,7 +34,8 @@ def keep_compiled(folder: str | os.PathLike | None = None) -> pathlib.Path | Non
         if not os.access(path, os.W_OK):
             raise PermissionError(f"no permission to write to {path}")
     except (OSError, RuntimeError) as error:
-        warnings.warn(f"compiled programs are not kept: {error}; give a folder that can be written to keep_compiled", stacklevel=2)
+        cure = "set XDG_CACHE_HOME to a folder that can be written, or give one to af.keep_compiled"
+        warnings.warn(f"compiled programs are not kept: {error}; {cure}", stacklevel=2)
         return None
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
