@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -n 2
 KEPT := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.pytest_cache/compiled JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
   JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 
-.PHONY: demo test check lint format bench studies docs bite clean
+.PHONY: demo test check coverage lint format bench studies docs bite clean
 # One environment, which two targets must not set up at once.
 .NOTPARALLEL:
 
@@ -22,6 +22,10 @@ test: .venv/dev
 check: lint docs
 	$(KEPT) $(PYTEST) --dist worksteal --durations 20 -m "not slow and not study"
 	$(KEPT) $(PYTEST) --dist loadgroup --durations 20 -m "study and not slow"
+
+# What the tests and the small studies leave unseen, by lines.
+coverage: .venv/dev
+	$(KEPT) $(PYTEST) --dist loadgroup --cov=attnflow --cov-report=term:skip-covered -m "not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .
