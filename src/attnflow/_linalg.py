@@ -68,6 +68,10 @@ def is_psd(matrix: Array) -> bool:
     """Whether a matrix is known to be symmetric positive semidefinite; False while it is being traced."""
     if not known(matrix):
         return False
-    host = np.asarray(matrix, dtype=np.float64)
-    slack = 8 * len(host) * float(jnp.finfo(matrix.dtype).eps) * np.abs(host).max()
+    host = np.asarray(matrix)
+    slack = 8 * len(host) * float(jnp.finfo(matrix.dtype).eps) * float(np.abs(host).max())
+    # One row settles most matrices, and laws are built by the hundred.
+    if np.abs(host[0] - host[:, 0]).max() > slack:
+        return False
+    host = host.astype(np.float64)
     return bool(np.abs(host - host.T).max() <= slack and np.linalg.eigvalsh((host + host.T) / 2)[0] >= -slack)
