@@ -71,7 +71,7 @@ class Spec:
     r"""the final time of USA, whose rates grow like $e^\beta$"""
     usa_beta: float = 5.0
     """the largest inverse temperature of USA"""
-    betas: int = 46
+    betas: int = 90
     """how many inverse temperatures, from 0"""
     frames: int = 61
     """how many times"""
