@@ -37,6 +37,16 @@ def test_frames_are_where_they_were_asked_for(key):
     np.testing.assert_array_equal(af.solve(law(), mu, t1=2.0, save_at=[0.3, np.nextafter(2.0, 1)]).ts, [0.3, 2])
 
 
+def test_time_may_end_at_zero(key):
+    """An autonomous flow does not know when it begins."""
+    mu = af.samplers.sphere(5, 3, key=key)
+    before, after = (af.solve(law(), mu, t1=t0 + 2.0, t0=t0, save_at=5) for t0 in (-2.0, 0.0))
+    assert before.status.kind == "reached"
+    assert before.stats["accepted_steps"] == after.stats["accepted_steps"]
+    np.testing.assert_allclose(before.ts, [-2, -1.5, -1, -0.5, 0])
+    np.testing.assert_allclose(before.states, after.states, atol=1e-12)
+
+
 def test_frames_do_not_depend_on_how_they_are_grouped(key):
     mu = af.samplers.sphere(7, 3, key=key)
     fine = af.solve(law(4.0), mu, t1=4.0, save_at=41, rtol=1e-11, atol=1e-12)

@@ -58,7 +58,7 @@ def march(
     checkpoints, if it is asked to be; that takes longer to compile.
     """
     kind = "checkpointed" if differentiable else "lax"
-    close = end - _CLOSE * jnp.finfo(end.dtype).eps * jnp.abs(end)
+    close = end - _CLOSE * jnp.finfo(end.dtype).eps * jnp.maximum(jnp.abs(start.t), jnp.abs(end))
 
     def going(s: Moving) -> Array:
         return (s.t < end) & s.fine & ~s.over
