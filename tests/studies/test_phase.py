@@ -55,9 +55,9 @@ def test_each_check_can_fail(result):
         return [check.name.split(":")[0] for check in phase.checks(dataclasses.replace(result, **change)) if not check.ok]
 
     late = {kind: 2 * times for kind, times in result.curves.items()}
-    assert failed(curves=late) == ["SA, d = 48", "USA, d = 48"]
+    assert failed(curves=late) == ["SA, $d = 48$", "USA, $d = 48$"]
     never = [dataclasses.replace(diagram, share=0 * diagram.share) for diagram in result.diagrams]
-    assert failed(diagrams=never) == ["SA, d = 48", "USA, d = 48"]
+    assert failed(diagrams=never) == ["SA, $d = 48$", "USA, $d = 48$"]
     assert failed(orthonormal=0.1) == ["orthonormal tokens"]
 
 
