@@ -39,7 +39,7 @@ def langevin_divergence(mu: Measure, eps: Any, nodes: int = 600) -> Float[Array,
     the eigenfunctions of its generator in a basis of sinc functions, the bridge by quadrature, both of spectral accuracy.
     """
     eps = floats("eps", eps, "k")
-    if known(eps) and not bool(jnp.all(eps > 0)):
+    if known(eps) and not (np.asarray(eps) > 0).all():
         raise ValueError(f"eps must be positive, got {float(eps.min())}")
     if isinstance(mu, Gaussian):
         return _between_gaussians(mu, eps.astype(mu.dtype))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import floats, known, square
@@ -16,6 +17,6 @@ def support_radius(radius: Any, value: Any, t: Any) -> Float[Array, "..."]:
     """
     start, V = floats("radius", radius, ""), square("value", value)
     times = floats("t", t, "k" if jnp.ndim(t) else "")
-    if known(start, times) and (float(start) < 0 or float(jnp.min(times)) < 0):
+    if known(start, times) and (float(start) < 0 or np.asarray(times).min() < 0):
         raise ValueError(f"radius and t must not be negative, got {float(start)} and {float(jnp.min(times))}")
     return start * jnp.exp(jnp.linalg.norm(V, 2) * times)

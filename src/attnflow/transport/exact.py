@@ -96,7 +96,7 @@ def quantiles(mu: Measure, levels: Any) -> Float[Array, " m"]:
     levels = floats("levels", levels, "m")
     if not isinstance(mu, Law) or mu.dim != 1:
         raise TypeError(f"quantiles are for a Gaussian or a GaussianMixture on the line, got {type(mu).__name__} in R^{mu.dim}")
-    if known(levels) and not bool(jnp.all((levels > 0) & (levels < 1))):
+    if known(levels) and not ((np.asarray(levels) > 0) & (np.asarray(levels) < 1)).all():
         raise ValueError(f"levels must lie between 0 and 1, got {float(levels.min())} to {float(levels.max())}")
     law = projected(mu, jnp.ones(1, mu.mean.dtype))
     return _quantile(law, levels.astype(mu.mean.dtype))

@@ -51,6 +51,6 @@ def _directions(directions: Any, dim: int, key: Any) -> Float[Array, "k d"]:
         theta = floats("directions", directions, "k d")
         if theta.shape[1] != dim:
             raise ValueError(f"directions must be rows in R^{dim} like the measures, got {list(theta.shape)}")
-        if known(theta) and not (long := jnp.any(theta != 0, axis=1)).all():
-            raise ValueError(f"directions must not be zero, got one in row {int(jnp.argmin(long))}")
+        if known(theta) and not (long := np.any(np.asarray(theta) != 0, axis=1)).all():
+            raise ValueError(f"directions must not be zero, got one in row {int(long.argmin())}")
     return theta / jnp.linalg.norm(theta, axis=1, keepdims=True)
