@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-PYTEST := $(BIN)/python -m pytest -n 2
+# Two workers: libraries that wait for each other's threads (FINUFFT, torch) get one thread each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 # Compiled programs, which the workers and the next run share.
 KEPT := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.pytest_cache/compiled JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
   JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1

@@ -110,6 +110,7 @@ def test_an_explicit_matrix(rng):
     np.testing.assert_allclose(law.weights(mu.points, mu) @ y, expected, atol=1e-12)
 
 
+@pytest.mark.long
 def test_who_sees_nobody_does_not_move(rng):
     mu = af.Particles(rng.normal(size=(4, 2)), order=[0.5, 0.6, 0.7, 0.8])
     for normalize in NORMALISATIONS:

@@ -201,6 +201,7 @@ def test_resume_where_nothing_is_begins(fake, tmp_path):
     assert names(tmp_path / "early") == names(tmp_path / "out")
 
 
+@pytest.mark.long
 def test_a_folder_that_another_run_writes_to_is_refused(fake, start, tmp_path, capsys):
     out = tmp_path / "out"
     first = start("run", "fake", "--out", str(out), sleep=60.0)
@@ -260,6 +261,7 @@ def killed(start, argv: list[str], out: pathlib.Path, delays: list[float], **how
     return cut
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_goes_on_to_the_same_numbers(fake, start, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert main(["run", "fake", "--out", str(whole)]) == 0
@@ -427,6 +429,7 @@ def test_help(argv, words, capsys):
     assert all(word in said for word in words)
 
 
+@pytest.mark.long
 def test_a_reader_that_has_seen_enough_is_no_error(start):
     listing = start("list", "--json", real=True)
     listing.process.stdout.close()

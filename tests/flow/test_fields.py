@@ -104,6 +104,7 @@ def test_gradient_across_jumps(pieces, rng):
     np.testing.assert_allclose(jax.grad(loss)(1.0), (loss(1 + h) - loss(1 - h)) / (2 * h), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_layers_of_a_schedule_do_not_retrace(pieces, rng):
     traces = []
 

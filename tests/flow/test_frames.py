@@ -193,6 +193,7 @@ def test_hyperplanes(seed):
     assert np.ptp(np.sort(start @ left)) > 1
 
 
+@pytest.mark.long
 def test_negative_value_decays_like_an_inverse_root(rng):
     """GT 12, V = -I: raw tokens go to 0 like t^{-1/2}, rescaled ones diverge."""
     F = rng.normal(size=(DIM, DIM))

@@ -45,6 +45,7 @@ def test_extrapolated_starts_save_iterations(heat):
     np.testing.assert_allclose(dense[21].points, af.sinkhorn_step(dense[20], 0.05).points, atol=1e-6)
 
 
+@pytest.mark.long
 def test_gaussians_in_closed_form():
     start, target = af.Gaussian([1.0, 0.0], [[0.5, 0.2], [0.2, 0.4]]), af.Gaussian([0.0, 1.0], [[1.0, 0.0], [0.0, 2.0]])
     paths = [

@@ -49,6 +49,7 @@ def test_the_approach_to_blow_up():
     assert float(path[1].cov[0, 0]) == pytest.approx(5, rel=1.5e-2)
 
 
+@pytest.mark.long
 def test_a_given_step_is_the_longest_not_the_only_one():
     """A step that would empty cells is cut as without it: masses stay non-negative."""
     law = LAWS["contracting"]
@@ -194,6 +195,7 @@ def test_the_same_key_gives_the_same_numbers_also_after_a_break(key, tmp_path):
     np.testing.assert_array_equal(kept.states, first.states)
 
 
+@pytest.mark.long
 def test_a_grid_goes_to_disk_and_back(tmp_path):
     path = af.solve(LAWS["L2"], normal(60), t1=0.3, save_at=4, out=tmp_path / "run", observe={"mean": _mean})
     back = af.load_path(tmp_path / "run")

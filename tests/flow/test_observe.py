@@ -22,6 +22,7 @@ def test_compiled_observables_are_those_of_the_frames(mu):
     np.testing.assert_allclose(path.observed["mean"].values, np.asarray(path.states).mean(axis=1), atol=1e-15)
 
 
+@pytest.mark.long
 def test_host_observables_are_called_at_the_ends_of_segments(mu):
     seen = []
     path = af.solve(af.simple_attention(2.0, 3), mu, t1=2.0, save_at=7, observe={"count": af.OnHost(lambda m: seen.append(m) or len(seen))})

@@ -143,6 +143,7 @@ def test_support_grows_at_most_exponentially(rng, normalize, logit):
 
 @pytest.mark.parametrize("normalize", [af.Unnormalized(), af.Linear()])
 @pytest.mark.cases
+@pytest.mark.long
 def test_laws_without_normalised_weights_break_the_bound(normalize):
     mu = af.Particles(np.array([[2.0, 0.0], [0.0, 2.0], [1.5, 1.5]]))
     path = af.solve(af.simple_attention(1.0, 2, normalize), mu, t1=0.05, save_at=3)

@@ -37,6 +37,7 @@ def test_frames_are_where_they_were_asked_for(key):
     np.testing.assert_array_equal(af.solve(law(), mu, t1=2.0, save_at=[0.3, np.nextafter(2.0, 1)]).ts, [0.3, 2])
 
 
+@pytest.mark.long
 def test_time_may_end_at_zero(key):
     """An autonomous flow does not know when it begins."""
     mu = af.samplers.sphere(5, 3, key=key)
@@ -126,6 +127,7 @@ class Jump(eqx.Module):
         return lambda x: -jnp.where(x >= 0, 1.0, -1.0)
 
 
+@pytest.mark.long
 def test_a_jump_is_not_called_a_blow_up():
     path = af.solve(Jump(), af.Particles([[0.5]]), t1=2.0, rtol=1e-12, atol=1e-14)
     assert path.status.kind in ("stalled", "budget")

@@ -80,6 +80,7 @@ def test_closest_pairs_merge_first_and_at_the_time_of_the_theory():
     assert np.abs(found.energy - plateau).min() < 1e-12
 
 
+@pytest.mark.long
 def test_speed_and_end_of_time():
     mu = circle(0.0, 1.0, 3.0)
     law = af.simple_attention(50.0, 2)
@@ -91,6 +92,7 @@ def test_speed_and_end_of_time():
     np.testing.assert_allclose(cut.log_times, whole.log_times[:1], atol=1e-12)
 
 
+@pytest.mark.long
 def test_pairs_that_meet_together_are_two_mergers_and_tokens_that_start_together_none():
     # A mirror image: the pairs at 0 and at pi close at the same time.
     mirrored = af.staircase(af.simple_attention(200.0, 2), circle(-0.2, 0.2, np.pi - 0.2, np.pi + 0.2), log_t1=20.0)
@@ -104,6 +106,7 @@ def test_pairs_that_meet_together_are_two_mergers_and_tokens_that_start_together
     np.testing.assert_allclose(double.log_times, weighted.log_times, atol=1e-9)
 
 
+@pytest.mark.long
 def test_opposite_tokens_rest_in_a_saddle():
     found = af.staircase(af.simple_attention(5.0, 3), af.Particles(np.array([[1.0, 0, 0], [-1.0, 0, 0]]), space=af.Sphere()))
     assert found.ending == "saddle"

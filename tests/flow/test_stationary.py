@@ -1,5 +1,6 @@
 """Stationary laws against closed forms and long runs; bifurcations and branches against expansions."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -45,21 +46,18 @@ def test_a_gaussian_on_the_line():
     assert found.growth == pytest.approx(-0.5, abs=0.01)
 
 
-@pytest.fixture(scope="module")
-def ordered():
-    """Ordered states of USA on the circle and on S^2 below the critical noise."""
-    found = {}
-    for dim, axes in ((2, CIRCLE), (3, BANDS)):
-        sigma = 0.9 * float(af.theory.critical_noise(1.0, dim))
-        found[dim] = af.stationary(usa(1.0, dim), tilted(axes, 1.5), sigma)
-    return found
+@functools.cache
+def ordered(dim: int) -> af.Stationary:
+    """An ordered state of USA below the critical noise, on the circle or on S^2."""
+    sigma = 0.9 * float(af.theory.critical_noise(1.0, dim))
+    return af.stationary(usa(1.0, dim), tilted(CIRCLE if dim == 2 else BANDS, 1.5), sigma)
 
 
 @pytest.mark.parametrize("dim", [2, 3])
 @pytest.mark.long
-def test_an_ordered_state_solves_its_equation(ordered, dim):
+def test_an_ordered_state_solves_its_equation(dim):
     """`log rho = 2/sigma^2 integral e^{<x,y>} drho(y) + const`, up to errors of second order in the cell."""
-    state = ordered[dim]
+    state = ordered(dim)
     assert state.converged
     assert 0.3 < state.order < 0.95
     assert state.growth < 0
@@ -71,9 +69,9 @@ def test_an_ordered_state_solves_its_equation(ordered, dim):
 
 
 @pytest.mark.long
-def test_a_turned_guess_gives_the_turned_state(ordered):
+def test_a_turned_guess_gives_the_turned_state():
     """The phase of a guess is kept on the circle: turned by 13 cells the state is the same up to round-off."""
-    state = ordered[2]
+    state = ordered(2)
     guess = tilted(CIRCLE, 1.5)
     again = af.stationary(usa(1.0, 2), guess.with_state(jnp.roll(guess.mass, 13)), state.noise)
     np.testing.assert_allclose(again.measure.mass, np.roll(state.measure.mass, 13), atol=1e-11)
@@ -87,6 +85,7 @@ def test_the_uniform_law_grows_like_its_first_mode():
     assert found.growth == pytest.approx(float(af.theory.mode_growth(1, 1.0, 2, "unnormalized", sigma)), rel=1e-2)
 
 
+@pytest.mark.long
 def test_a_law_that_does_not_turn_has_no_free_phase():
     """With a pull to the first axis on top, the state lies along it, whatever the phase of the guess."""
     guess = tilted(CIRCLE, 1.0)
@@ -127,6 +126,7 @@ def test_a_branch_begins_as_its_expansion_says():
     assert states.status == "points"
 
 
+@pytest.mark.long
 def test_a_fold_beyond_the_critical_beta():
     """States rise above the critical noise unstable, turn back, and are stable from there on; at the fold the growth rate vanishes."""
     field = usa(4.0, 2)
@@ -145,9 +145,9 @@ def test_a_fold_beyond_the_critical_beta():
 
 
 @pytest.mark.long
-def test_a_branch_in_the_inverse_temperature(ordered):
+def test_a_branch_in_the_inverse_temperature():
     """At a fixed noise, from beta = 1 on: the last state is the stationary one for its beta."""
-    state = ordered[2]
+    state = ordered(2)
 
     def family(beta):
         return usa(beta, 2), state.noise
@@ -160,13 +160,14 @@ def test_a_branch_in_the_inverse_temperature(ordered):
     assert last.order == pytest.approx(states.order[-1], abs=1e-7)
 
 
+@pytest.mark.long
 def test_a_mode_that_always_decays_has_no_bifurcation():
     repulsive = af.Attention(usa(1.0, 2).logit, -np.eye(2), af.Unnormalized())
     with pytest.raises(ValueError, match="mode 1 of the uniform law decays without noise too"):
         af.bifurcation(repulsive, af.Grid.uniform(CIRCLE))
 
 
-def test_bad_input_is_named(ordered):
+def test_bad_input_is_named():
     law, circle = usa(1.0, 2), af.Grid.uniform(CIRCLE)
     cases = [
         (TypeError, lambda: af.stationary(law, af.Particles(np.ones((3, 2))), 1.0), "found on a Grid, got Particles"),
@@ -180,9 +181,9 @@ def test_bad_input_is_named(ordered):
         (ValueError, lambda: af.bifurcation(law, circle, mode=0), "mode must be at least 1, got 0"),
         (ValueError, lambda: af.bifurcation(usa(1.0, 3), af.Grid.uniform(BANDS), mode=2), "on a Zonal axis mode must be odd, got 2"),
         (TypeError, lambda: af.branch(law, circle, (0.5, 1.0)), "starts at a Bifurcation or a Stationary law, got Grid"),
-        (ValueError, lambda: af.branch(law, ordered[2], (5.0, 6.0)), "between must be a range with the parameter of the start"),
-        (ValueError, lambda: af.branch(law, ordered[2], (0.1, 2.0), at=1.0), "at is for a function"),
-        (ValueError, lambda: af.branch(law, ordered[2], (0.1, 2.0), step=0.0), "a positive step, got 1, 200 and 0.0"),
+        (ValueError, lambda: af.branch(law, ordered(2), (5.0, 6.0)), "between must be a range with the parameter of the start"),
+        (ValueError, lambda: af.branch(law, ordered(2), (0.1, 2.0), at=1.0), "at is for a function"),
+        (ValueError, lambda: af.branch(law, ordered(2), (0.1, 2.0), step=0.0), "a positive step, got 1, 200 and 0.0"),
     ]
     for kind, call, message in cases:
         with pytest.raises(kind, match=message):

@@ -88,6 +88,7 @@ def test_a_path_on_disk_is_the_path(tmp_path):
     np.testing.assert_array_equal(small(tmp_path / "run", observe={"energy": lambda mu: af.energy(mu, 2.0)}).states, path.states)
 
 
+@pytest.mark.long
 def test_host_observables_are_on_disk_too(tmp_path):
     observe = {"spread": af.OnHost(lambda mu: np.asarray(mu.cov)), "energy": lambda mu: af.energy(mu, 2.0)}
     path = small(tmp_path / "run", observe=observe)

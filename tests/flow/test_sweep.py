@@ -190,6 +190,7 @@ def test_a_member_that_fails_is_named():
     np.testing.assert_array_equal(np.isnan(found["cov"][1, 0]), [False, False, True, True])
 
 
+@pytest.mark.long
 def test_progress(capsys):
     af.sweep(softmax, {"beta": BETAS}, 1, 0.1, save_at=1, observe={"cosine": cosine}, progress=True)
     assert "sweep" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import pytest
 import attnflow as af
 
 
+@pytest.mark.long
 def test_moments_and_smooth_integrals():
     mix = af.GaussianMixture([0.3, 0.7], [[-2.0, 0.0], [1.0, 1.0]], [np.eye(2), [[0.5, 0.2], [0.2, 0.3]]])
     rule = af.quadrature(mix, 80)

@@ -180,7 +180,7 @@ addEventListener("load", () => {{
 
 @browser
 @pytest.mark.parametrize("name", ["report", "everything"])
-@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.long), 1280])
 def test_a_browser_shows_the_page_without_errors_and_within_its_width(written, width, name):
     frame = written.with_name(f"frame-{name}-{width}.html")
     frame.write_text(FRAME.format(width=width, name=name))

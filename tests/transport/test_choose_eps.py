@@ -95,6 +95,7 @@ def test_weighted_tokens_of_an_anisotropic_density():
     assert np.sqrt(errors[list(choice.epsilons).index(choice)]) < 2 * np.sqrt(errors.min())
 
 
+@pytest.mark.long
 def test_the_choice_is_that_of_the_measure(cloud, quick):
     """Order does not matter, twins are one token of twice the weight, tokens without mass are none; and keys deal."""
     points = np.asarray(cloud.points)
