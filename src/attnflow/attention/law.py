@@ -15,8 +15,8 @@ from attnflow._rows import times
 from attnflow.attention.field import Field
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.attention.normalisations.softmax import Softmax
-from attnflow.attention.on_grid import check_grid, lattice_of, mask_on, on_axes
-from attnflow.measures import Affine, FlowingMeasure, Gaussian, Grid, Particles
+from attnflow.attention.on_grid import check_grid, lattice_of, mask_on, on_axes, order_of
+from attnflow.measures import Affine, FlowingMeasure, Gaussian, Grid, Order, Particles
 from attnflow.sums import ALiBi, Atoms, Causal, Engine, Explicit, Logit, Mask, Window
 
 
@@ -69,14 +69,17 @@ class Attention(Law):
             # In order, so that a streamed sum can skip the tiles that nobody sees.
             rows = jnp.argsort(mu.sequence)  # pyright: ignore[reportAttributeAccessIssue]
             atoms = jax.tree.map(lambda leaf: leaf[rows], atoms._replace(mask=None))._replace(mask=atoms.mask)
-        return AttentionVelocity(on_axes(law.normalize.average(law.logit, atoms, sums), mu), law.value, law.mask)
+        return AttentionVelocity(on_axes(law.normalize.average(law.logit, atoms, sums), mu), law.value, law.mask, order_of(mu))
 
     def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         law, x = self._fitted(mu), floats("x", x, "m d").astype(mu.dtype)
         atoms = law._atoms(mu)
-        if order is None and self.mask is not None and len(x) != len(mu.points):
+        if self.mask is None:
+            return law.normalize.weights(law.logit, x, atoms)
+        if order is None and len(x) != len(mu.points):
             raise ValueError(f"a masked law needs the order of the queries, got {len(x)} queries without; call weights(x, mu, order)")
-        return law.normalize.weights(law.logit, x, atoms, atoms.order if order is None else order)
+        asked = queries_order(self.mask, x, atoms.order if order is None else order, order_of(mu))
+        return law.normalize.weights(law.logit, x, atoms, asked)
 
     def _atoms(self, mu: FlowingMeasure) -> Atoms:
         """The tokens or cells as keys; under a mask with their order."""
@@ -89,7 +92,7 @@ class Attention(Law):
         if isinstance(self.mask, Explicit):
             if len(self.mask.matrix) != len(mu.points):
                 raise ValueError(f"the mask is for {len(self.mask.matrix)} tokens, got {len(mu.points)}")
-            return Atoms(mu.points, mu.log_weights, jnp.arange(len(mu.points), dtype=mu.dtype), self.mask)
+            return Atoms(mu.points, mu.log_weights, self.mask.rows, self.mask)
         return Atoms(mu.points, mu.log_weights, mu.sequence, mask_on(self.mask, mu), lattice_of(mu))
 
     def _fitted(self, mu: FlowingMeasure) -> "Attention":
@@ -105,6 +108,7 @@ class AttentionVelocity(eqx.Module):
     average: Average
     value: Float[Array, "d d"]
     mask: Mask | None
+    axis: Order | None = eqx.field(static=True, default=None)
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         return times(self._seen(x, order), self.value)
@@ -117,12 +121,9 @@ class AttentionVelocity(eqx.Module):
         """The average at each query over what it sees."""
         if self.mask is None:
             return self.average(x)
+        order = queries_order(self.mask, x, order, self.axis)
         if isinstance(self.mask, Explicit):
-            if len(x) != len(self.mask.matrix):
-                raise ValueError(f"a mask matrix is for its {len(self.mask.matrix)} tokens themselves, got {len(x)} queries")
-            return self.average(x, jnp.arange(len(x), dtype=x.dtype))
-        if order is None:
-            raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
+            return self.average(x, order)
         rows = jnp.argsort(order)
         return jnp.zeros_like(x).at[rows].set(self.average(x[rows], order[rows]))
 
@@ -134,6 +135,22 @@ class AttentionVelocity(eqx.Module):
     @property
     def report(self) -> dict[str, PyTree]:
         return self.average.report
+
+
+def queries_order(mask: Mask, x: Float[Array, "m d"], order: Any, axis: Order | None) -> Float[Array, " m"]:
+    """The order of the queries: their rows under a mask matrix, else the given one, which must fit them and the order of the keys."""
+    if isinstance(mask, Explicit):
+        if len(x) != len(mask.matrix):
+            raise ValueError(f"a mask matrix is for its {len(mask.matrix)} tokens themselves, got {len(x)} queries")
+        return mask.rows
+    if order is None:
+        raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
+    found = array(floats("order", order, "m"), jnp.promote_types(x.dtype, jnp.float32))
+    if len(found) != len(x):
+        raise ValueError(f"order must have one entry a query, {len(x)}, got {len(found)}")
+    if axis is not None:
+        axis.check(found)
+    return found
 
 
 def simple_attention(beta: Any, dim: int, normalize: Normalisation | None = None, mask: Mask | None = None) -> Attention:

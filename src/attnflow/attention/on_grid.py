@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PyTree
 from attnflow._arrays import known
 from attnflow.attention.normalisations.base import Average
 from attnflow.attention.normalisations.sinkhorn import Sinkhorn
-from attnflow.measures import Circle, FlowingMeasure, Grid, Interval, Order, Zonal
+from attnflow.measures import Circle, FlowingMeasure, Grid, Interval, Order, Particles, Zonal
 from attnflow.sums import Explicit, InCells, Lattice, Mask
 
 
@@ -22,7 +22,17 @@ def lattice_of(mu: FlowingMeasure) -> Lattice | None:
 
 def mask_on(mask: Any, mu: FlowingMeasure) -> Mask:
     """The mask as the keys of a measure need it: tokens are seen or not, cells of order in part."""
-    return InCells(mask, mu.axes[0].width) if isinstance(mu, Grid) else mask
+    if (axis := order_of(mu)) is not None:
+        mask.check_unit(axis.length)
+        return InCells(mask, axis.width)
+    if isinstance(mu, Particles) and mu.order is None:
+        mask.check_unit(None)
+    return mask
+
+
+def order_of(mu: FlowingMeasure) -> Order | None:
+    """The axis of order of a grid that has one."""
+    return mu.axes[0] if isinstance(mu, Grid) and isinstance(mu.axes[0], Order) else None
 
 
 def check_grid(law: Any, mu: Grid) -> None:

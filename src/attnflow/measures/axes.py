@@ -4,6 +4,9 @@ import dataclasses
 import math
 
 import numpy as np
+from jaxtyping import Array, Float
+
+from attnflow._arrays import known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,20 +53,43 @@ class Circle:
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """`cells` equal cells of the order $[0, 1]$ of tokens in their sequence, along which nothing moves: only masks read it."""
+    r"""`cells` equal cells of the order of tokens in their sequence, $[0, L]$ with $L$ the `length`, along which nothing moves: only masks
+    read it.
+
+    Tokens with `order="fraction"` lie in $[0, 1]$, those at the positions $0, \dots, n - 1$ in $[0, n]$.
+    """
 
     cells: int
+    length: float | int = 1
 
     def __post_init__(self):
+        if not 0 < self.length < math.inf:
+            raise ValueError(f"the length of an Order must be positive and finite, got {self.length}")
         _enough(self, 1)
 
     @property
     def width(self) -> float:
-        return 1 / self.cells
+        return self.length / self.cells
 
     @property
     def centres(self) -> np.ndarray:
         return self.width * (np.arange(self.cells) + 0.5)
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Where cells begin and end; those at whole numbers exactly there."""
+        return np.arange(self.cells + 1) * self.length / self.cells
+
+    def check(self, order: Float[Array, " m"]) -> None:
+        """Raise if tokens or queries lie outside."""
+        if not known(order):
+            return
+        low, high = (float(bound(np.asarray(order))) for bound in (np.min, np.max))
+        if low < 0 or high > self.length:
+            raise ValueError(
+                f"order must lie in [0, {self.length:g}], that of the grid, got {low:g} to {high:g}; give af.Particles(order='fraction'), "
+                "or af.Order(cells, length=n) for the positions 0, 1, ..., n - 1"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,8 @@ def _shared(mesh: Mesh, points: Float[Array, "m d"], weights: Float[Array, " m"]
     for axis in mesh.axes:
         if isinstance(axis, Order):
             assert order is not None
-            cell = jnp.clip(jnp.floor(order * axis.cells).astype(int), 0, axis.cells - 1)
+            inner = jnp.asarray(axis.edges[1:-1], order.dtype)
+            cell = jnp.searchsorted(inner, order, side="right")
             shares.append([(cell, jnp.ones_like(order))])
             continue
         shares.append(_pair(axis, next(columns)) if isinstance(axis, Interval) else _pair(axis, *columns))
@@ -57,8 +58,11 @@ def _pair(axis: Any, *x: Float[Array, " m"]) -> list[tuple[Array, Array]]:
     return [(jnp.clip(cell, 0, axis.cells - 1), 1 - part), (jnp.clip(cell + 1, 0, axis.cells - 1), part)]
 
 
-def check_inside(mesh: Mesh, points: Float[Array, "m d"]) -> None:
-    """Raise if a point lies beyond the walls of a box."""
+def check_inside(mesh: Mesh, points: Float[Array, "m d"], order: Float[Array, " m"] | None) -> None:
+    """Raise if a point lies beyond the walls of a box, or a token outside the order."""
+    for axis in mesh.axes:
+        if isinstance(axis, Order) and order is not None:
+            axis.check(order)
     intervals = [axis for axis in mesh.axes if isinstance(axis, Interval)]
     if not known(points):
         return

@@ -33,7 +33,7 @@ class Grid(FlowingMeasure):
 
     - `density`: one number a cell, `[*cells]`, of total mass 1; by length, area, arc length or surface area.
     - `axes`: `[Interval(low, high, cells)]` or two of them, `[Circle(cells)]`, `[Icosphere(frequency)]` for $S^2$, `[Zonal(dim, cells)]`
-      for laws on $S^{d-1}$ symmetric about the first axis, `[Order(cells), Interval(...)]` for masked laws of tokens on the line.
+      for laws on $S^{d-1}$ symmetric about the first axis, `[Order(cells, length), Interval(...)]` for masked laws of tokens on the line.
 
     `points [n, d]` are the middles of the cells, `mass [*cells]` is the state.
     """
@@ -68,9 +68,9 @@ class Grid(FlowingMeasure):
         if type(mu.space) is not type(where.space) or mu.dim != blank.dim:
             spaces = [type(space).__name__ for space in (where.space, mu.space)]
             raise ValueError(f"this grid takes tokens of R^{blank.dim}, {spaces[0]}, got tokens of R^{mu.dim}, {spaces[1]}")
-        check_inside(where, mu.points)
-        weights = jnp.exp(mu.log_weights).astype(blank.dtype)
         order = mu.sequence.astype(blank.dtype) if where.order is not None else None
+        check_inside(where, mu.points, order)
+        weights = jnp.exp(mu.log_weights).astype(blank.dtype)
         return blank.with_state(deposited(where, mu.points.astype(blank.dtype), weights, order))
 
     @property
@@ -275,7 +275,7 @@ class Grid(FlowingMeasure):
             return self._tokens(points)
         assert isinstance(axis, Order)
         order = self.mesh.order[cell] + axis.width * jax.random.uniform(turn, (n,), self.dtype, -0.5, 0.5)
-        return Particles(points, order=jnp.clip(order, 0, 1))
+        return Particles(points, order=jnp.clip(order, 0, axis.length))
 
     def _tokens(self, points: Array) -> Particles:
         return Particles(points, space=self.space)

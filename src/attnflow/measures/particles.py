@@ -22,7 +22,8 @@ class Particles(FlowingMeasure):
 
     - `points`: the tokens, one a row, `[n, d]`.
     - `weights`: `[n]`, non-negative; they are divided by their sum. `None` gives every token $1/n$.
-    - `order`: `[n]`, the place of each token in its sequence, in $[0, 1]$. It never moves; only masks read it.
+    - `order`: `[n]`, the place of each token in its sequence, any finite numbers. It never moves; only masks read it. `None` is the
+      position, $0, 1, \dots, n - 1$ row by row; `"fraction"` the same from 0 to 1, as a density over order has it.
     - `space`: where the tokens live.
     """
 
@@ -55,8 +56,8 @@ class Particles(FlowingMeasure):
 
     @property
     def sequence(self) -> Float[Array, " n"]:
-        """The order of the tokens: the given one, or row by row from 0 to 1."""
-        return jnp.linspace(0, 1, len(self.points), dtype=self.points.dtype) if self.order is None else self.order
+        """The order of the tokens: the given one, or their positions 0, 1, ..., n - 1."""
+        return _positions(self.points) if self.order is None else self.order
 
     @property
     @one_program
@@ -157,12 +158,37 @@ def _weights(weights: Any, points: Array) -> Array:
 
 
 def _order(order: Any, points: Array) -> Array:
-    order = array(floats("order", order, "n"), points.dtype)
-    if len(order) != len(points):
-        raise ValueError(f"order must have one entry a token, {len(points)}, got {len(order)}")
-    if known(order):
-        host = np.asarray(order)
-        outside = np.flatnonzero((host < 0) | (host > 1))
-        if len(outside):
-            raise ValueError(f"order must lie in [0, 1], got {host[outside[0]]} at [{outside[0]}]")
-    return order
+    if isinstance(order, str):
+        if order != "fraction":
+            raise ValueError(f"order must be numbers [n] or 'fraction', got {order!r}; leave it out for the positions 0, 1, ..., n - 1")
+        last = max(len(points) - 1, 1)
+        return on_host(lambda position: position / last, _positions(points))
+    kept = array(floats("order", order, "n"), _precise(points))
+    if len(kept) != len(points):
+        raise ValueError(f"order must have one entry a token, {len(points)}, got {len(kept)}")
+    if known(order) and not _same_order(np.asarray(order), np.asarray(kept)):
+        raise ValueError(
+            f"order must keep its digits in {kept.dtype}, got numbers that become others; give float64 points, or count from 0"
+        )
+    return kept
+
+
+def _precise(points: Array) -> Any:
+    """The precision of an order: that of the points, but at least single."""
+    return jnp.promote_types(points.dtype, jnp.float32)
+
+
+def _positions(points: Array) -> Array:
+    """0, 1, ..., n - 1, exactly."""
+    n, dtype = len(points), _precise(points)
+    if n > 2 ** (jnp.finfo(dtype).nmant + 1):
+        raise ValueError(f"{n} positions are not exact in {dtype}; give float64 points")
+    # On the host where that is known; in a program not a constant, which would hold n numbers.
+    return array(np.arange(n, dtype=dtype)) if known(points) else jnp.arange(n, dtype=dtype)
+
+
+def _same_order(given: np.ndarray, kept: np.ndarray) -> bool:
+    """Whether whole numbers are the same, and others as different from each other as they were."""
+    if given.dtype.kind in "iu":
+        return bool((kept.astype(np.longdouble) == given.astype(np.longdouble)).all())
+    return given.dtype.itemsize <= kept.dtype.itemsize or len(np.unique(kept)) == len(np.unique(given))

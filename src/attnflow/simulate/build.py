@@ -27,7 +27,12 @@ def measure(spec: say.Spec, folder: pathlib.Path) -> Any:
         return af.Gaussian(wanted.mean, wanted.cov)
     if isinstance(wanted, say.Grid):
         return _grid(wanted)
-    key = jax.random.key(spec.seed)
+    tokens = _tokens(wanted, jax.random.key(spec.seed), folder)
+    return tokens if wanted.order == "position" else af.Particles(tokens.points, order=wanted.order, space=tokens.space)
+
+
+def _tokens(wanted: say.Particles, key: Any, folder: pathlib.Path) -> af.Particles:
+    """Those of a file, or drawn at random."""
     if wanted.file is not None:
         points = np.load(folder / wanted.file, allow_pickle=False).astype(float)
         return af.Particles(points, space=af.Sphere() if wanted.space == "sphere" else af.Euclidean())

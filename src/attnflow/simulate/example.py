@@ -2,6 +2,7 @@
 
 EXAMPLE = """# A simulation for attnflow: attnflow simulate THIS.toml --out FOLDER
 # Keys that are left out have the values shown here, but for those marked as needed.
+# A key that nothing would read is refused: those of other choices are commented out.
 
 seed = 0                      # the same seed gives the same numbers
 
@@ -12,7 +13,9 @@ dim = 3                       # of R^dim
 space = "sphere"              # sphere or euclidean
 start = "uniform"             # on the sphere: uniform, hemisphere or orthonormal
                               # in R^d: normal, ball or cube
-scale = 1.0                   # standard deviation, radius, half the side of these
+# scale = 1.0                 # standard deviation, radius, half the side of these
+# order = "position"          # for masks: position 0, 1, ..., n - 1, or
+                              # fraction: from 0 to 1
 # file = "points.npy"         # tokens [n, dim], in place of n, dim, start and scale
 
 # [measure]                   # a Gaussian
@@ -26,8 +29,8 @@ scale = 1.0                   # standard deviation, radius, half the side of the
 # cells = 512                 # along each side
 # mode = 1                    # circle: 1 + amplitude cos(mode angle)
 # amplitude = 0.01
-# half_width = 5.0            # interval and square: from -half_width to half_width
-# deviation = 1.0             # the standard deviation of the normal law there
+# # half_width = 5.0          # interval and square: from -half_width to half_width
+# # deviation = 1.0           # the standard deviation of the normal law there
 
 [law]                         # needed; for several heads, as many [[law]] tables
 logit = "dot_product"         # <Qx, Ky> / temperature, or
@@ -40,8 +43,8 @@ value = 1.0
 normalisation = "softmax"     # softmax, sinkhorn, unnormalised, hardmax, sigmoid,
                               # linear
 mask = "none"                 # none, causal, window or alibi
-width = 0.1                   # of the window, as a part of the sequence
-slope = 1.0                   # of alibi, over the whole sequence
+# width = 16                  # needed by window: so many tokens, itself and those before
+# slope = 0.1                 # needed by alibi: how much the logit falls per token
 hidden = 0                    # width of a random perceptron after it; 0 for none
 
 [time]                        # needed

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from attnflow.simulate.spec import Gaussian, Grid, Law, Output, Particles, Spec, Time
+from attnflow.simulate.unused import check_used
 from attnflow.simulate.words import listed, wanted
 from attnflow.studies import BadInput
 
@@ -35,8 +36,9 @@ def read(file: pathlib.Path, seed: int | None = None) -> Spec:
         raise BadInput(f"{file.name} is not TOML: {error}; {_CURE}") from error
     try:
         _finite(values, "")
-        spec = _spec(values if seed is None else values | {"seed": seed})
-        return _fits_together(spec, file.parent)
+        spec = _fits_together(_spec(values if seed is None else values | {"seed": seed}), file.parent)
+        check_used(values, spec)
+        return spec
     except ValueError as error:
         raise BadInput(f"{file.name}: {error}") from error
 
@@ -121,8 +123,6 @@ def _fits_together(spec: Spec, folder: pathlib.Path) -> Spec:
         raise ValueError(f"measure.cov must be {size} like measure.mean, got rows of {[*map(len, measure.cov)]} numbers")
     if isinstance(measure, Grid):
         _resolved(measure)
-        if given := [name for name in ("rtol", "atol") if getattr(time, name) is not None]:
-            raise ValueError(f"time.{given[0]} is not for a grid, which has steps of its own; leave it out")
     if time.until == "consensus" and not isinstance(measure, Particles):
         raise ValueError(f"time.until: consensus is of particles, got the picture {_picture(measure)!r}; use steady or never")
     _has_room(spec)
@@ -161,6 +161,13 @@ def _suits(head: Law, measure: Any, at: str) -> None:
         raise ValueError(f"{at}.mask must be none where tokens have no order, got {head.mask!r} with the picture {_picture(measure)!r}")
     if head.mask != "none" and head.normalisation == "sinkhorn":
         raise ValueError(f"{at}.mask must be none under sinkhorn, whose causal matrix can only be the identity, got {head.mask!r}")
+    if head.mask == "window" and head.width is None:
+        raise ValueError(f"{at}.width is missing, it must be how many tokens a token sees, itself and those before it")
+    tokens = isinstance(measure, Particles) and measure.order == "position"
+    if head.mask == "window" and head.width is not None and head.width < 1 and tokens:
+        raise ValueError(f"{at}.width must be at least 1, in tokens, got {head.width}; or set measure.order = 'fraction'")
+    if head.mask == "alibi" and head.slope is None:
+        raise ValueError(f"{at}.slope is missing, it must be how much a logit falls per token")
     if isinstance(measure, Gaussian) and head.normalisation not in _GAUSSIAN:
         raise ValueError(f"{at}.normalisation must be {listed(_GAUSSIAN)}, for a Gaussian to stay one, got {head.normalisation!r}")
     if isinstance(measure, Gaussian) and head.hidden:

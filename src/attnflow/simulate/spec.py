@@ -24,6 +24,7 @@ class Particles(Table, frozen=True, tag_field="picture", tag="particles"):
     space: Literal["sphere", "euclidean"] = "sphere"
     start: Literal["uniform", "hemisphere", "orthonormal", "normal", "ball", "cube"] = "uniform"
     scale: Positive = 1.0
+    order: Literal["position", "fraction"] = "position"
     file: str | None = None
 
 
@@ -55,8 +56,8 @@ class Law(Table, frozen=True):
     value: Weights = 1.0
     normalisation: Literal["softmax", "sinkhorn", "unnormalised", "hardmax", "sigmoid", "linear"] = "softmax"
     mask: Literal["none", "causal", "window", "alibi"] = "none"
-    width: Positive = 0.1
-    slope: Positive = 1.0
+    width: Positive | None = None
+    slope: Positive | None = None
     hidden: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 

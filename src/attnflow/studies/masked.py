@@ -219,6 +219,7 @@ def _tokens(causal: Any, start: af.Grid, end: af.Grid, spec: Spec, progress: boo
 def given_order(mu: Any, low: float, high: float) -> Any:
     """The law of x given that the order lies in [low, high]: as tokens, of which some have no mass, or on the grid of the line."""
     if isinstance(mu, af.Particles):
+        af.Order(1).check(mu.sequence)
         return af.Particles(mu.points, weights=((mu.sequence >= low) & (mu.sequence <= high)).astype(mu.dtype))
     middles = np.asarray(mu.axes[0].centres)
     mass = np.asarray(mu.mass)[(middles > low) & (middles < high)].sum(axis=0)

@@ -2,7 +2,7 @@ r"""Lost in the middle: under causal attention with ALiBi the last token hears l
 
 That paper proves a U-shaped profile for causal tokens, independent and uniform, under a smallness condition. Derived here for tokens on
 the circle: $\theta_i'$ is the softmax average of $\sin(\theta_j - \theta_i)$ over $j \le i$ with logits
-$\beta\cos(\theta_i - \theta_j) - a (s_i - s_j)$, where $s_i = i/n$ is the order. Uniform tokens stay uniform, and a small mode
+$\beta\cos(\theta_i - \theta_j) - a (s_i - s_j)$, where the order $s_i$ runs from 0 to 1. Uniform tokens stay uniform, and a small mode
 $e^{ik\theta}$, of size $\eta(s)$ at order $s$, obeys
 
 $$\frac{d}{dt} \eta(s) = \lambda_k (P\eta)(s), \qquad (P\eta)(s) = \int_0^s \frac{g'(\tau)\, \eta(\tau)}{g(s)} \,d\tau,$$
@@ -150,7 +150,7 @@ def _respond(sources: Int[np.ndarray, " j"], n: int, spec: Spec) -> Float[np.nda
     law = af.simple_attention(spec.beta, 2, mask=af.ALiBi(spec.slope))
 
     def last(angles: Float[np.ndarray, " n"]) -> Float[np.ndarray, " t"]:
-        mu = af.Particles(np.stack([np.cos(angles), np.sin(angles)], axis=1), space=af.Sphere())
+        mu = af.Particles(np.stack([np.cos(angles), np.sin(angles)], axis=1), order="fraction", space=af.Sphere())
         # Fixed steps: those of two starts are the same, and their errors cancel in the difference.
         x = np.asarray(af.solve(law, mu, spec.times[-1], save_at=spec.times, step=0.05).states)[-len(spec.times) :, -1]
         return np.arctan2(x[:, 1], x[:, 0])
@@ -185,7 +185,8 @@ def _roll(spec: Spec) -> tuple[Float[np.ndarray, "T n"], Float[np.ndarray, "T n"
     nothing = np.zeros((1, n))
     field = af.normalised(af.Attention(af.dot_product(nothing, nothing), np.eye(n), mask=af.ALiBi(spec.slope)))
     times = [*spec.depths, 60.0 + n]
-    states = np.asarray(af.solve(field, af.Particles(np.eye(n)), times[-1], save_at=times, rtol=1e-9, atol=1e-11).states)[-len(times) :, -1]
+    start = af.Particles(np.eye(n), order="fraction")
+    states = np.asarray(af.solve(field, start, times[-1], save_at=times, rtol=1e-9, atol=1e-11).states)[-len(times) :, -1]
     A = np.tril(np.exp(-spec.slope * (order[:, None] - order[None])))
     A = A / A.sum(axis=1, keepdims=True)
     return states[:-1], np.array([scipy.linalg.expm(T * (A - np.eye(n)))[-1] for T in spec.depths]), float(states[-1, 0])

@@ -181,14 +181,15 @@ def _over_order(shape: tuple[int, ...], sight: Sight | None, q: Array, k: Array,
     """For every order the mass that is seen from there, then sums over the line."""
     x, y, logs = q.reshape(shape)[0], k.reshape(shape)[0], b.reshape(shape)
     if sight is None:
-        seen = jnp.ones((shape[0], shape[0]), q.dtype)
+        seen, level = jnp.ones((shape[0], shape[0]), q.dtype), jnp.zeros(shape[0], q.dtype)
     else:
-        seen = Sight(sight.mask, *(rows.reshape(shape)[:, 0] for rows in (sight.s, sight.tau))).weights().astype(q.dtype)
+        along = Sight(sight.mask, *(rows.reshape(shape)[:, 0] for rows in (sight.s, sight.tau)))
+        seen, level = (part.astype(q.dtype) for part in along.weights(jnp.any(jnp.isfinite(logs), axis=1)))
     top = jax.lax.stop_gradient(jnp.max(logs, axis=0))
     top = jnp.where(jnp.isfinite(top), top, 0)
     mass = seen @ jnp.exp(logs - top[None])
     some = mass > 0
-    logs = jnp.where(some, jnp.log(jnp.where(some, mass, 1)) + top[None], -jnp.inf)
+    logs = jnp.where(some, jnp.log(jnp.where(some, mass, 1)) + top[None] + level[:, None], -jnp.inf)
     values = jnp.broadcast_to(y[None, :, None], (1, shape[1], shape[0])) if with_mean else jnp.zeros((0, shape[1], shape[0]), q.dtype)
     total, mean = sum_over_axis(x, y, logs.T, values)
     # Who sees nobody has no average.

@@ -1,17 +1,22 @@
-"""Masks: which keys a query sees, by the order of tokens in their sequence. Order lies in [0, 1] and never moves.
+"""Masks: which keys a query sees, by the order of tokens in their sequence: any finite numbers, which never move.
 
-A token at s sees those at tau <= s, itself included (the masked mean field of arXiv:2501.18322: order is a coordinate of the measure).
+By default tokens are at the positions 0, 1, ..., n - 1, whole numbers that are compared without round-off. A token at s sees those at
+tau <= s, itself included (the masked mean field of arXiv:2501.18322: order is a coordinate of the measure).
 """
 
 import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from attnflow._arrays import known, positive
+from attnflow._arrays import array, known, positive
+
+# Additive masks hide a key by minus infinity, or by a number that no logit makes up for.
+_HIDDEN = -1e3
 
 
 class Mask(eqx.Module):
@@ -33,6 +38,10 @@ class Mask(eqx.Module):
         """The part of the key's mass that the query sees; `None` for all of it."""
         return None
 
+    def check_unit(self, length: float | None) -> None:
+        """Raise if the numbers of the mask are not in the unit of the order: of tokens at the positions 0, 1, ..., n - 1, where `length` is
+        `None`, or of cells that fill `[0, length]`."""
+
 
 class Causal(Mask):
     r"""Tokens see the past and themselves: $\tau \le s$."""
@@ -49,7 +58,10 @@ class Causal(Mask):
 
 
 class Window(Mask):
-    r"""Tokens see the recent past and themselves: $s - w \le \tau \le s$, $w$ the `width`."""
+    r"""Tokens see the recent past and themselves: $s - w < \tau \le s$, $w$ the `width`.
+
+    At positions 0, 1, ... `Window(3)` sees three tokens, itself and the two before it.
+    """
 
     width: Float[Array, ""]
 
@@ -57,21 +69,37 @@ class Window(Mask):
         self.width = positive("width", width)
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
-        return (tau <= s) & (tau >= s - self.width)
+        return (tau <= s) & (s - tau < self.width)
 
     def reach(self, s: Float[Array, "m 1"]) -> tuple[Float[Array, "m 1"], Float[Array, "m 1"]]:
         return s - self.width, s
 
     def tile(self, s: tuple[Array, Array], tau: tuple[Array, Array]) -> tuple[Array, Array]:
-        nothing = (tau[0] > s[1]) | (tau[1] < s[0] - self.width)
-        return nothing, (tau[1] <= s[0]) & (tau[0] >= s[1] - self.width)
+        # The same differences as in `visible`, which round-off keeps in order: a tile says what its pairs would.
+        nothing = (tau[0] > s[1]) | (s[0] - tau[1] >= self.width)
+        return nothing, (tau[1] <= s[0]) & (s[1] - tau[0] < self.width)
+
+    def check_unit(self, length: float | None) -> None:
+        if not known(self.width):
+            return
+        width = float(self.width)
+        if length is None and width < 1:
+            raise ValueError(
+                f"at the positions 0, 1, ..., n - 1 a Window of width {width:g} sees the token itself alone; count in tokens, as "
+                "Window(3), or give af.Particles(order='fraction') for parts of the sequence"
+            )
+        if length is not None and width > length:
+            raise ValueError(
+                f"a Window of width {width:g} is longer than the order, [0, {length:g}]; use Causal(), or "
+                "Order(cells, length=...) in its unit"
+            )
 
 
 class ALiBi(Mask):
     r"""Tokens see the past and themselves, with a logit that falls with distance: $-\lambda (s - \tau)$, $\lambda$ the `slope` (Press et
     al. 2022, arXiv:2108.12409).
 
-    Order runs over $[0, 1]$, so the slope is that over the whole sequence.
+    At positions 0, 1, ... the slope is per token, as in that paper; at `order="fraction"` it is over the whole sequence.
     """
 
     slope: Float[Array, ""]
@@ -93,17 +121,26 @@ class ALiBi(Mask):
 
 
 class Explicit(Mask):
-    """A matrix of who sees whom, `[n, n]`, rows for queries: for the $n$ tokens of the cloud themselves, by their row."""
+    """A matrix of who sees whom, `[n, n]`, rows for queries: for the $n$ tokens of the cloud themselves, by their row.
+
+    True or 1 is seen, false or 0 is not. Of an additive mask, 0 and minus infinity, give `mask == 0`.
+    """
 
     matrix: Bool[Array, "n n"]
 
     def __init__(self, matrix: Any):
-        self.matrix = jnp.asarray(matrix, dtype=bool)
-        if self.matrix.ndim != 2 or self.matrix.shape[0] != self.matrix.shape[1]:
-            raise ValueError(f"a mask matrix must be square [n, n], got {list(self.matrix.shape)}")
+        self.matrix = _boolean(matrix)
         if known(self.matrix) and not np.asarray(self.matrix).any(axis=1).all():
             row = int(np.asarray(self.matrix).any(axis=1).argmin())
-            raise ValueError(f"every token must see at least one, got an empty row {row} in the mask matrix")
+            raise ValueError(
+                f"every token must see at least one, got an empty row {row} in the mask matrix; 1 is seen, and of an additive mask give "
+                "mask == 0"
+            )
+
+    @property
+    def rows(self) -> Float[Array, " n"]:
+        """The rows of the tokens, which stand for their order."""
+        return jnp.arange(len(self.matrix), dtype=jnp.float32)
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
         return self.matrix[s.astype(int), tau.astype(int)]
@@ -157,14 +194,54 @@ class Sight(NamedTuple):
         """The part of each key that is seen; `None` if keys are seen whole or not at all."""
         return self.mask.share(self.s[:, None], self.tau[None, :])
 
-    def weights(self) -> Float[Array, "m n"]:
-        """What the mask makes of `e^logit`: a factor for every pair."""
+    def weights(self, massive: Bool[Array, " n"]) -> tuple[Float[Array, "m n"], Float[Array, " m"]]:
+        """What the mask makes of `e^logit`: `factor_ij e^{level_i}`, zero for keys that are not `massive`. The level is the largest penalty
+        of a row, so that what is left of it is not lost when the nearest key is far."""
         s, tau = self.s[:, None], self.tau[None, :]
         penalty, share = self.mask.penalty(s, tau), self.mask.share(s, tau)
         factor = self.mask.visible(s, tau).astype(self.s.dtype) if share is None else share
-        return factor if penalty is None else jnp.where(factor > 0, factor * jnp.exp(penalty), 0)
+        factor = jnp.where(massive[None], factor, 0)
+        if penalty is None:
+            return factor, jnp.zeros_like(self.s)
+        some = factor > 0
+        level = jax.lax.stop_gradient(jnp.max(jnp.where(some, penalty, -jnp.inf), axis=1))
+        level = jnp.where(jnp.isfinite(level), level, 0)
+        return jnp.where(some, factor * jnp.exp(jnp.where(some, penalty - level[:, None], 0)), 0), level
 
 
 def lowest(dtype: Any) -> Any:
     """The logit of a key that is not there: far below all others, and finite so that products with zero stay zero."""
     return -jnp.finfo(dtype).max / 8
+
+
+def _boolean(matrix: Any) -> Array:
+    """A mask matrix of zeros and ones as one of false and true; anything else is named."""
+    if not known(matrix):
+        found = jnp.asarray(matrix)
+        if found.dtype != bool:
+            raise ValueError(f"inside jit and grad a mask matrix must be boolean, got {found.dtype}; give matrix == 1")
+        return _square(found)
+    try:
+        host = np.asarray(matrix)
+    except ValueError:
+        raise ValueError("a mask matrix must be square [n, n], got rows of different lengths") from None
+    _square(host)
+    if host.dtype != bool:
+        if not (jnp.issubdtype(host.dtype, jnp.floating) or jnp.issubdtype(host.dtype, jnp.integer)):
+            raise ValueError(f"a mask matrix must hold true and false, or 1 and 0, got dtype {host.dtype}")
+        host = host.astype(np.float64)
+    if (wrong := (host != 0) & (host != 1)).any():
+        if ((host == 0) | (host <= _HIDDEN)).all():
+            raise ValueError(f"a mask matrix must be 1 where a key is seen, got an additive mask of 0 and {host.min():g}; give mask == 0")
+        i, j = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"a mask matrix must hold true and false, or 1 and 0, got {host[i, j]:g} at [{i}, {j}]; for what is added to logits there "
+            "is ALiBi(slope)"
+        )
+    return array(host.astype(bool))
+
+
+def _square(matrix: Any) -> Any:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"a mask matrix must be square [n, n], got {list(matrix.shape)}")
+    return matrix

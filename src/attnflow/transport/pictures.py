@@ -65,7 +65,7 @@ def check_cells(mu: Any) -> None:
     if isinstance(axis, Order):
         raise ValueError(
             "a distance does not see the order of tokens, got a Grid over Order and Interval; "
-            "forget the order first: af.Grid(mu.density.mean(axis=0), mu.axes[1:])"
+            "forget the order first: af.Grid(mu.mass.sum(axis=0) / mu.axes[1].width, mu.axes[1:])"
         )
     if isinstance(axis, Zonal):
         raise ValueError(
