@@ -25,10 +25,10 @@ def part(mask, s, tau, width):
     return max(min(tau + width / 2, s) - max(tau - width / 2, first), 0.0) / width
 
 
-def by_hand(normalize, mask, mu, x, s):
+def by_hand(normalize, mask, mu, x, s, length=1.0):
     """One query, as a sum over the cells it sees: a cell that is seen in part has that part of its mass."""
-    tau = np.asarray(mu.sequence)
-    w = np.asarray(mu.weights) * [part(mask, s, t, 1 / CELLS) for t in tau]
+    tau = np.repeat((np.arange(CELLS) + 0.5) * length / CELLS, SIZE)
+    w = np.asarray(mu.weights) * [part(mask, s, t, length / CELLS) for t in tau]
     y = np.asarray(mu.points)[w > 0, 0]
     logits = A * x * y - (float(mask.slope) * (s - tau[w > 0]) if isinstance(mask, af.ALiBi) else 0)
     w = w[w > 0]
@@ -65,6 +65,31 @@ def test_others_against_explicit_sums(normalize):
     """A cell seen in part has that part of its mass, whatever the kernel is; a Window sees parts at both ends."""
     for mask in MASKS[1:]:
         check(normalize, mask, [None])
+
+
+@pytest.mark.long
+def test_an_order_of_tokens_that_are_counted():
+    """Cells of the order [0, 30]: windows and slopes are in the unit of the order, on the lattice and at single queries."""
+    axes, length = [af.Order(CELLS, length=30), AXES[1]], 30.0
+    mu = af.Grid.from_density(lambda x, s: density(x, s / 30) / 30, axes)
+    np.testing.assert_allclose(mu.mass, af.Grid.from_density(density, AXES).mass, rtol=1e-12)
+    queries = np.array([0.3, -1.0]), np.array([12.3, 29.7])
+    for mask in (af.Window(9), af.ALiBi(0.1)):
+        law = af.Attention(af.dot_product([[A]], [[1.0]]), [[V]], mask=mask)
+        expected = [by_hand(af.Softmax(), mask, mu, x, s, length) for x, s in zip(*map(np.asarray, (mu.points[:, 0], mu.sequence)))]
+        np.testing.assert_allclose(law.at(mu)(mu.points, mu.sequence)[:, 0], expected, rtol=1e-11, atol=1e-11)
+        found = law.at(mu)(jnp.asarray(queries[0])[:, None], jnp.asarray(queries[1]))[:, 0]
+        np.testing.assert_allclose(found, [by_hand(af.Softmax(), mask, mu, x, s, length) for x, s in zip(*queries)], rtol=1e-11)
+
+
+def test_a_steep_slope_far_from_all_mass():
+    """Mass at the first order alone: who is so far that `e^penalty` is nothing still averages over it."""
+    mass = jnp.zeros((CELLS, SIZE)).at[0, 10].set(0.25).at[0, 5].set(0.75)
+    mu = af.Grid.uniform([af.Order(CELLS, length=300), AXES[1]]).with_state(mass)
+    found = af.simple_attention(A, 1, mask=af.ALiBi(20.0)).at(mu)(mu.points, mu.sequence).reshape(CELLS, SIZE)
+    x, y = np.asarray(AXES[1].centres), np.asarray(AXES[1].centres)[[10, 5]]
+    p = np.exp(A * x[:, None] * y[None]) * [0.25, 0.75]
+    np.testing.assert_allclose(found, np.broadcast_to(p @ y / p.sum(axis=1), (CELLS, SIZE)), rtol=1e-11)
 
 
 def test_queries_in_the_shape_of_the_grid_that_are_not_its_cells(rng):

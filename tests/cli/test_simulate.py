@@ -68,8 +68,33 @@ def test_the_example_makes_sense_and_has_every_key(tmp_path, capsys, settings):
         other = tomllib.loads(f'[measure]\npicture = "{table}"\n' + "\n".join(line.removeprefix("# ") for line in lines))
         text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in other["measure"].items())
         file.write_text(toml(measure=text))
-        assert len(other["measure"]) == {"gaussian": 3, "grid": 7}[table]
+        assert len(other["measure"]) == {"gaussian": 3, "grid": 5}[table]
         read(file)
+    # Those that its choices do not read are commented out.
+    for key in ("scale", "order", "file", "half_width", "deviation", "width", "slope", "rtol", "atol", "noise"):
+        assert f"# {key} = " in example
+
+
+def test_masks_of_a_file_against_numpy(tmp_path):
+    """Widths and slopes in tokens, and over the whole sequence with fractions."""
+    from attnflow.simulate import build
+
+    place = np.arange(9)
+    far = place[:, None] - place[None]
+    cases = [
+        ("position", "window", "width = 3", (far >= 0) & (far < 3), 0.0),
+        ("position", "alibi", "slope = 0.25", far >= 0, 0.25),
+        ("fraction", "window", "width = 0.3", (far >= 0) & (far / 8 < 0.3), 0.0),
+        ("fraction", "alibi", "slope = 2.0", far >= 0, 2.0 / 8),
+    ]
+    file = tmp_path / "own.toml"
+    for order, mask, number, seen, slope in cases:
+        file.write_text(toml(measure=f'picture = "particles"\nn = 9\norder = "{order}"', law=f'mask = "{mask}"\n{number}'))
+        spec = read(file)
+        mu = build.measure(spec, tmp_path)
+        x = np.asarray(mu.points)
+        p = np.where(seen, np.exp(x @ x.T - slope * far), 0)
+        np.testing.assert_allclose(build.field(spec, 3).weights(mu.points, mu), p / p.sum(axis=1, keepdims=True), rtol=1e-12)
 
 
 def simulated(tmp_path, text: str, *options: str) -> pathlib.Path:
@@ -128,7 +153,7 @@ def test_tokens_of_a_file_under_two_causal_heads(tmp_path, monkeypatch, capsys):
 @pytest.mark.long
 def test_tokens_in_more_than_three_dimensions_have_no_movie(tmp_path):
     np.save(tmp_path / "points.npy", np.eye(4)[:2])
-    out = simulated(tmp_path, toml(measure='picture = "particles"\nfile = "points.npy"', output="movie = true"))
+    out = simulated(tmp_path, toml(measure='picture = "particles"\nfile = "points.npy"', output=None))
     assert sorted(p.name for p in out.iterdir()) == FILES
 
 
@@ -303,6 +328,31 @@ WRONG: list[tuple[str, str | bytes | None, str]] = [
     ("unknown mask", toml(law='mask = "diagonal"'), "law.mask must be alibi, causal, none or window, got 'diagonal'"),
     ("no window", toml(law='mask = "window"\nwidth = 0'), "law.width must be"),
     ("slope below 0", toml(law='mask = "alibi"\nslope = -1.0'), "law.slope must be"),
+    ("window without a width", toml(law='mask = "window"'), "law.width is missing, it must be how many tokens a token sees"),
+    (
+        "window of a part",
+        toml(law='mask = "window"\nwidth = 0.1'),
+        "law.width must be at least 1, in tokens, got 0.1; or set measure.order",
+    ),
+    ("alibi without a slope", toml(law='mask = "alibi"'), "law.slope is missing, it must be how much a logit falls per token"),
+    # Keys that nothing would read.
+    ("width without a window", toml(law="width = 16"), "law.width is of window, got the mask 'none'; leave it out"),
+    ("small width without a window", toml(law='mask = "causal"\nwidth = 0.1'), "law.width is of window, got the mask 'causal'"),
+    ("width of alibi", toml(law='mask = "alibi"\nslope = 1.0\nwidth = 3'), "law.width is of window, got the mask 'alibi'"),
+    ("slope of a window", toml(law='mask = "window"\nwidth = 3\nslope = 1.0'), "law.slope is of alibi, got the mask 'window'"),
+    ("slope of the second head", toml(law=None, top="law = [{}, {slope = 1.0}]"), "law[1].slope is of alibi, got the mask 'none'"),
+    ("temperature of hardmax", toml(law='normalisation = "hardmax"\ntemperature = 2.0'), "law.temperature is not seen by hardmax"),
+    ("order without a mask", toml(measure=TOKENS + 'order = "fraction"'), "measure.order is read by masks alone"),
+    ("unknown order", toml(measure=TOKENS + 'order = "time"'), "measure.order must be fraction or position, got 'time'"),
+    ("scale on the sphere", toml(measure=TOKENS + "scale = 2.0"), "measure.scale is of normal, ball and cube, got the sphere"),
+    ("width on the circle", toml(measure=GRID + "half_width = 2.0"), "measure.half_width is of the interval and the square"),
+    ("deviation on the circle", toml(measure=GRID + "deviation = 2.0"), "measure.deviation is of the interval and the square"),
+    ("mode of a square", toml(measure=GRID + 'domain = "square"\nmode = 2'), "measure.mode is of the circle, got the domain 'square'"),
+    ("amplitude of an interval", toml(measure=GRID + 'domain = "interval"\namplitude = 0.1'), "measure.amplitude is of the circle"),
+    ("tolerance with noise", toml(time=TIME + "noise = 0.1\nrtol = 1e-3"), "time.rtol is not for tokens with noise, whose steps are fixed"),
+    ("radius without clusters", toml(output="radius = 0.1"), "output.radius is of clusters, which output.observe does not have"),
+    ("movie of a density", toml(measure=GRID, output="movie = true"), "output.movie is of tokens in up to three dimensions"),
+    ("movie in four dimensions", toml(measure=TOKENS + "dim = 4", output="movie = true"), "output.movie is of tokens"),
     ("hidden below 0", toml(law="hidden = -1"), "law.hidden must be a whole number of at least 0, got -1"),
     (
         "unknown matrix",
@@ -419,6 +469,14 @@ def test_tokens_of_a_file_that_makes_no_sense(content, message, tmp_path, capsys
     assert main(["simulate", str(tmp_path / "own.toml"), "--out", str(tmp_path / "out")]) == 2
     assert message in refused(capsys)
     assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("given", ["n = 3", "dim = 3", 'start = "uniform"', "scale = 1.0"])
+def test_tokens_of_a_file_are_not_drawn_too(given, tmp_path, capsys):
+    (tmp_path / "points.npy").write_bytes(npy(np.eye(3)))
+    (tmp_path / "own.toml").write_text(toml(measure=STORED + given))
+    assert main(["simulate", str(tmp_path / "own.toml"), "--check"]) == 2
+    assert f"measure.{given.split()[0]} is not read where measure.file has the tokens; leave it out" in refused(capsys)
 
 
 def test_places_that_cannot_be_written_to(tmp_path, monkeypatch, capsys):

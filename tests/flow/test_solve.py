@@ -84,7 +84,7 @@ def test_a_path_is_a_sequence_of_measures(key):
 
 @pytest.mark.long
 def test_xarray_has_named_axes_and_how_it_ended(key):
-    mu = af.Particles(np.eye(3), weights=[1, 2, 3], order=[0, 0.5, 1])
+    mu = af.Particles(np.eye(3), weights=[1, 2, 3], order=[0, -0.5, 7])
     data = af.solve(law(), mu, t1=1.0, save_at=4).to_xarray()
     assert data["points"].dims == ("time", "token", "coordinate")
     assert set(data) == {"points", "weights", "order"}

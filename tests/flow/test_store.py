@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import attnflow as af
+from attnflow.flow import record
 
 SCRIPT = """
 import sys, time, jax, numpy as np
@@ -101,6 +102,23 @@ def test_host_observables_are_on_disk_too(tmp_path):
         for name in observe:
             np.testing.assert_array_equal(loaded.observed[name].values, path.observed[name].values)
             np.testing.assert_array_equal(loaded.observed[name].ts, path.observed[name].ts)
+
+
+def test_order_comes_back():
+    """Any numbers, none, and the length of an axis; files without a length are of the order [0, 1]."""
+    tokens = af.Particles(np.eye(3), order=[-2, 0.5, 2**40])
+    grid = af.Grid.uniform([af.Order(3, length=9), af.Interval(0.0, 1.0, 2)])
+    back, plain, cells = (stored(mu) for mu in (tokens, af.Particles(np.eye(3)), grid))
+    np.testing.assert_array_equal(back.order, [-2, 0.5, 2**40])
+    assert plain.order is None
+    assert cells.axes == grid.axes
+    assert cells.axes[0].length == 9
+    assert af.Order(**json.loads('{"cells": 4}')) == af.Order(4, length=1)
+
+
+def stored(mu):
+    """A measure as its file has it."""
+    return record._measure(record.dataset(mu, record.Frames(np.zeros(1), mu.state[None], {}), [], {}))
 
 
 @pytest.mark.long

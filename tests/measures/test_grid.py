@@ -187,6 +187,28 @@ def test_deposit_keeps_mass_and_mean(rng, key):
     np.testing.assert_allclose(mu.mass.sum(axis=1), found, atol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_positions_fall_into_cells_of_order_exactly(dtype):
+    """300 tokens over 100 cells are three a cell: round-off moves none across an edge. The last edge belongs to the last cell."""
+    for n, cells in ((300, 100), (98, 49), (7, 3)):
+        tokens = af.Particles(np.zeros((n, 1), dtype))
+        mu = af.Grid.deposit(tokens, [af.Order(cells, length=n), af.Interval(-1.0, 1.0, 2)])
+        expected = [sum(i * cells // n == k for i in range(n)) / n for k in range(cells)]
+        np.testing.assert_allclose(mu.mass.sum(axis=1), expected, atol=1e-7 if dtype == np.float32 else 1e-14)
+    edge = af.Particles(np.zeros((3, 1)), order=[0, 2.0, 4])
+    mu = af.Grid.deposit(edge, [af.Order(2, length=4), af.Interval(-1.0, 1.0, 2)])
+    np.testing.assert_allclose(mu.mass.sum(axis=1), [1 / 3, 2 / 3], atol=1e-15)
+
+
+def test_samples_lie_in_the_order_of_their_cells(key):
+    mu = af.Grid.uniform([af.Order(3, length=12), af.Interval(0.0, 1.0, 2)])
+    np.testing.assert_allclose(mu.density, 1 / 12)
+    mu = mu.with_state(jnp.asarray([[0.0, 0.0], [0.5, 0.5], [0.0, 0.0]]))
+    order = np.asarray(mu.sample(200, key=key).order)
+    assert 4 <= order.min() < 5
+    assert 7 < order.max() <= 8
+
+
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.long
 def test_samples_have_the_moments_of_the_grid(name, key):

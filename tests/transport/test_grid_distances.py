@@ -326,10 +326,12 @@ def test_bad_input_is_named(rng):
         af.Grid.uniform([af.Circle(12)]),
         af.Grid.uniform([af.Zonal(3, 8)]),
     )
-    ordered = af.Grid.uniform([af.Order(3), af.Interval(0.0, 1.0, 6)])
+    ordered = af.Grid.uniform([af.Order(3, length=9), af.Interval(0.0, 1.0, 6)])
     flat = af.Grid.uniform([af.Interval(0.0, 1.0, 6)])
     for distance in (af.wasserstein2, af.sliced_wasserstein2, af.energy_distance, lambda a, b: af.mmd(a, b, 1.0)):
-        with pytest.raises(ValueError, match=r"does not see the order of tokens, .*: af.Grid\(mu.density.mean\(axis=0\), mu.axes\[1:\]\)"):
+        with pytest.raises(
+            ValueError, match=r"does not see the order of tokens, .*: af.Grid\(mu.mass.sum\(axis=0\) / mu.axes\[1\].width, "
+        ):
             distance(flat, ordered)
         with pytest.raises(ValueError, match=r"a Zonal grid is a band, not a place for a token; draw tokens with .sample\(n, key=key\)"):
             distance(af.Grid.uniform([af.Icosphere(2)]), zonal)
@@ -337,7 +339,9 @@ def test_bad_input_is_named(rng):
             distance(plane, ring)
         with pytest.raises(ValueError, match=r"both measures must live in one space, got R\^1 and R\^2"):
             distance(flat, plane)
-    assert float(af.wasserstein2(flat, af.Grid(ordered.density.mean(axis=0), ordered.axes[1:]))) == pytest.approx(0, abs=1e-8)
+    assert float(af.wasserstein2(flat, af.Grid(ordered.mass.sum(axis=0) / ordered.axes[1].width, ordered.axes[1:]))) == pytest.approx(
+        0, abs=1e-8
+    )
     with pytest.raises(ValueError, match=r"both measures must live in one space, got R\^3 and R\^4"):
         af.wasserstein2(zonal, af.Grid.uniform([af.Zonal(4, 8)]))
     with pytest.raises(TypeError, match=r"in R\^2 wasserstein2 is for two clouds or two Gaussians, got Grid and Gaussian; draw tokens"):

@@ -38,7 +38,7 @@ class Mask(eqx.Module):
         """The part of the key's mass that the query sees; `None` for all of it."""
         return None
 
-    def check_unit(self, length: float | None) -> None:
+    def check_unit(self, length: float | int | None) -> None:
         """Raise if the numbers of the mask are not in the unit of the order: of tokens at the positions 0, 1, ..., n - 1, where `length` is
         `None`, or of cells that fill `[0, length]`."""
 
@@ -79,7 +79,7 @@ class Window(Mask):
         nothing = (tau[0] > s[1]) | (s[0] - tau[1] >= self.width)
         return nothing, (tau[1] <= s[0]) & (s[1] - tau[0] < self.width)
 
-    def check_unit(self, length: float | None) -> None:
+    def check_unit(self, length: float | int | None) -> None:
         if not known(self.width):
             return
         width = float(self.width)
