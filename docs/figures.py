@@ -139,13 +139,13 @@ def masks(names: Names) -> Figure:
     """Who sees whom: the weights of equal logits."""
     tokens, eye = af.Particles(np.zeros((24, 1))), np.eye(1)
     blocks = np.kron(np.eye(4), np.ones((6, 6)))
-    shown = {"Causal()": af.Causal(), "Window(0.25)": af.Window(0.25), "ALiBi(8)": af.ALiBi(8.0), "Explicit(blocks)": af.Explicit(blocks)}
+    shown = {"Causal()": af.Causal(), "Window(6)": af.Window(6), "ALiBi(0.35)": af.ALiBi(0.35), "Explicit(blocks)": af.Explicit(blocks)}
     figure, axes = panels(4, 2.3, sharey=True)
     for ax, (title, mask) in zip(axes, shown.items()):
         weights = np.asarray(af.Attention(af.dot_product(eye, eye), eye, mask=mask).weights(tokens.points, tokens))
         ax.imshow(np.where(weights > 0, weights, np.nan), cmap="cividis", vmin=0, vmax=0.35, interpolation="nearest")
-        ax.set(title=title, xlabel="key", xticks=[0, 23], xticklabels=["0", "1"], yticks=[0, 23], yticklabels=["0", "1"])
-    axes[0].set_ylabel("query, by order")
+        ax.set(title=title, xlabel="key", xticks=[0, 23], yticks=[0, 23])
+    axes[0].set_ylabel("query, by position")
     return figure
 
 
@@ -359,7 +359,7 @@ def torus(names: Names) -> Figure:
     tokens = names["tokens"]
     weights = np.asarray(names["sinks"].weights(tokens.points, tokens))
     axes[0].imshow(np.where(weights > 0, weights, np.nan), cmap="cividis", interpolation="nearest")
-    axes[0].set(title="Sinks(width=0.2, sink=0.1)", xlabel="key", ylabel="query")
+    axes[0].set(title="Sinks(width=8, sink=4)", xlabel="key", ylabel="query")
     states = np.asarray(names["turned"].states).reshape(-1, 30, 2, 2)
     angles = np.stack([unwrapped(states[:, :, k]) for k in range(2)], axis=-1)
     axes[1].plot(angles[:, :, 0], angles[:, :, 1], color=COLOURS[0], linewidth=0.6, alpha=0.6)

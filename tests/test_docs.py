@@ -59,6 +59,7 @@ def of_the_choice_of_sums(names):
 def of_densities(names):
     assert names["gap"] < 0.02
     assert abs(names["back"].mean - names["tokens"].mean).max() < 1e-12
+    assert abs(names["shares"] - 0.25).max() < 1e-15
     assert names["noisy"].cov[0, 0] > names["density"].cov[0, 0]
 
 
@@ -113,7 +114,7 @@ def of_extending(names):
     assert abs(shrunk - math.exp(-1)).max() < 1e-6
     assert abs(names["held"].mean[0] - math.exp(-1)) < 1e-6
     assert names["speeds"][0, 0] == 0
-    assert names["speeds"][-1, 0] == 1
+    assert names["speeds"][-1, 0] == 39
     assert abs(names["radii"] - 1).max() < 1e-13
     assert names["spread"](names["turned"].final) < 0.01 < names["spread"](names["turned"][0])
 
