@@ -43,7 +43,7 @@ value = 1.0
 normalisation = "softmax"     # softmax, sinkhorn, unnormalised, hardmax, sigmoid,
                               # linear
 mask = "none"                 # none, causal, window or alibi
-# width = 16                  # needed by window: so many tokens, itself and those before
+# width = 16                  # needed by window: so many tokens, itself the last
 # slope = 0.1                 # needed by alibi: how much the logit falls per token
 hidden = 0                    # width of a random perceptron after it; 0 for none
 
