@@ -198,6 +198,9 @@ def test_positions_fall_into_cells_of_order_exactly(dtype):
     edge = af.Particles(np.zeros((3, 1)), order=[0, 2.0, 4])
     mu = af.Grid.deposit(edge, [af.Order(2, length=4), af.Interval(-1.0, 1.0, 2)])
     np.testing.assert_allclose(mu.mass.sum(axis=1), [1 / 3, 2 / 3], atol=1e-15)
+    single = af.Particles(np.zeros((1, 1), np.float32), order=np.full(1, 0.3, np.float32))
+    mu = af.Grid.deposit(single, [af.Order(2, length=0.3), af.Interval(-1.0, 1.0, 2)])
+    np.testing.assert_allclose(mu.mass.sum(axis=1), [0, 1], atol=1e-15)
 
 
 def test_samples_lie_in_the_order_of_their_cells(key):

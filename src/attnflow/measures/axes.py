@@ -85,7 +85,8 @@ class Order:
         if not known(order):
             return
         low, high = (float(bound(np.asarray(order))) for bound in (np.min, np.max))
-        if low < 0 or high > self.length:
+        # A length that is not exact in single precision may be passed by its round-off.
+        if low < 0 or high > self.length * (1 + 1e-6):
             raise ValueError(
                 f"order must lie in [0, {self.length:g}], that of the grid, got {low:g} to {high:g}; give af.Particles(order='fraction'), "
                 "or af.Order(cells, length=n) for the positions 0, 1, ..., n - 1"
