@@ -47,8 +47,9 @@ class Rings(NamedTuple):
         return jnp.where(jnp.maximum(off_queries, off_keys) <= round_off, 0, bound)
 
     def fill(self, tolerance: float, delta: float, tail: Float[Array, ""]) -> Float[Array, ""]:
-        """How much of a plan is used, `tail` its last coefficient: above 1 if that is not small or a token is off the circle."""
-        fill = jnp.maximum(jnp.where(tail <= delta, 0.5, 2.0), SAFETY * self.error / tolerance)
+        """How much of a plan is used, `tail` its last coefficient: above 1 if that is not small or a token is off the circle, by twice as
+        much as when the plan is made, so that a cloud that leaves the circle is planned anew before it gives NaN."""
+        fill = jnp.maximum(jnp.where(tail <= delta, 0.5, 2.0), 0.5 * SAFETY * self.error / tolerance)
         return jnp.where(jnp.isnan(fill), 2.0, fill).astype(self.x.dtype)
 
 
@@ -98,8 +99,9 @@ def coefficients(
     With a `part` it is the kernel times `(1 + y) part(angle)`, for a mean of the keys; `angles(count)` are those it is given at. The sums
     over equal angles are exact up to the coefficients beyond `3/2 count`.
     """
-    cosine = jnp.asarray(np.cos(angles(count)), r.dtype)
-    kernel = jnp.exp(r * (cosine - 1))
+    cosine, versine = (jnp.asarray(values, r.dtype) for values in (np.cos(angles(count)), 2 * np.sin(angles(count) / 2) ** 2))
+    # Not cos - 1, whose round-off a large r multiplies.
+    kernel = jnp.exp(-r * versine)
     orders = np.arange(count) - count // 2
     kind = jnp.result_type(r.dtype, jnp.complex64)
     found = {}

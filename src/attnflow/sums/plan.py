@@ -169,6 +169,8 @@ def _with_exact_rows(
             error, _ = _try(plan, logit, x, atoms)
             if SAFETY * error <= plan.tolerance:
                 return plan, ""
+    if not count:
+        return None, f"round-off of logits so large is more than the tolerance (error {error:.0e})"
     return None, f"the sums of {count} queries are too small a part of the whole (error {error:.0e})"
 
 
