@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 def scaled_bessel(r: Any, count: int) -> Float[Array, " count"]:
     """`e^{-r} I_m(r)` for m = 0, ..., count - 1: the Fourier coefficients of `e^{r (cos a - 1)}`, by a sum over equal angles, which is
     exact up to the coefficients beyond its number."""
-    angles = jnp.asarray(2 * np.pi * np.arange(4 * count) / (4 * count), jnp.asarray(r).dtype)
-    return jnp.real(jnp.fft.rfft(jnp.exp(r * (jnp.cos(angles) - 1))))[:count] / (4 * count)
+    # Not cos - 1, whose round-off a large r multiplies.
+    versine = jnp.asarray(2 * np.sin(np.pi * np.arange(4 * count) / (4 * count)) ** 2, jnp.asarray(r).dtype)
+    return jnp.real(jnp.fft.rfft(jnp.exp(-r * versine)))[:count] / (4 * count)
 
 
 def zonal_harmonic(k: int, dim: int, s: np.ndarray) -> np.ndarray:

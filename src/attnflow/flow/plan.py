@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 from attnflow.flow.segment import Problem, extent
 from attnflow.measures import FlowingMeasure, Particles
 from attnflow.spaces import Euclidean
-from attnflow.sums import Atoms, Engine, Logit, Spectral, Transform, automatic, choose, fill_of, merged
+from attnflow.sums import Atoms, Engine, Logit, Spectral, Streamed, Transform, automatic, choose, fill_of, merged
 from attnflow.sums.choose import SPECTRAL_PAIRS
 from attnflow.sums.mask import Sight
 
@@ -39,6 +39,10 @@ def planned(problem: Problem, state: PyTree, t: Any, sums: Engine | None) -> Pro
     """The problem with its sums planned for a state, and the room that gives it; `sums` is what the user asked for."""
     mu = problem.measure.with_state(state)
     engine, fill = _plan(problem.field, mu, sums, t)
+    again = isinstance(engine, Transform) and engine is not sums and engine == problem.sums
+    if again and engine.circle and isinstance(mu.space, Euclidean):
+        # Tokens leave the circle so fast that no step stays within the plan: the same plan again would stall.
+        return with_sums(problem, Streamed().settled())
     # On a compact space nothing leaves. A step may overshoot a little.
     roomy = isinstance(engine, Transform) and fill > 0 and isinstance(mu.space, Euclidean)
     return dataclasses.replace(problem, sums=engine, room=0.95 / fill * extent(state) if roomy else None)

@@ -101,9 +101,7 @@ def _turns(q: Array, k: Array) -> Array:
 
 
 def _turned(q: Array, k: Array) -> tuple[Array, Array]:
-    """Three queries as complex multiples of their keys: queries are affine in the keys, so that three rows tell."""
-    rows = np.arange(3) * len(k) // 3
-    q, k = q[rows], k[rows]
+    """The queries as complex multiples of their keys, which lie on the unit circle."""
     return dot(q, k), q[:, 1] * k[:, 0] - q[:, 0] * k[:, 1]
 
 
@@ -144,11 +142,12 @@ def _shifted(coefficients: Array, n: int) -> tuple[Array, Array]:
 
 
 def _is_product(shape: tuple[int, ...], q: Array) -> Array:
-    """Whether each coordinate of the queries depends on its own axis alone: they are affine in the cells, so that three rows tell."""
-    rows = jax.lax.stop_gradient(q)
-    first, along, across = rows[0], rows[shape[1]], rows[1]
-    off = jnp.maximum(jnp.abs(along - first)[1], jnp.abs(across - first)[0])
-    return off <= 1e3 * jnp.finfo(q.dtype).eps * jnp.max(jnp.abs(jnp.stack([along, across]) - first[None]))
+    """Whether each coordinate of the queries depends on its own axis alone."""
+    d = len(shape)
+    q = jax.lax.stop_gradient(q)
+    rows = q.reshape(*shape, d)
+    spread = [jnp.max(jnp.ptp(rows[..., a], axis=tuple(i for i in range(d) if i != a))) for a in range(d)]
+    return jnp.max(jnp.stack(spread)) <= 1e3 * jnp.finfo(q.dtype).eps * jnp.max(jnp.ptp(q, axis=0))
 
 
 def _on_box(shape: tuple[int, ...], q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:

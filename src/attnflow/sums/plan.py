@@ -16,6 +16,7 @@ from attnflow._arrays import known
 from attnflow._special import scaled_bessel
 from attnflow.sums.atoms import Atoms, rows
 from attnflow.sums.base import Engine
+from attnflow.sums.circle import SAFETY, rings
 from attnflow.sums.engine import Dense, Streamed
 from attnflow.sums.logit import Logit
 from attnflow.sums.mask import Causal, Sight
@@ -25,8 +26,8 @@ from attnflow.sums.spectral import LEAST_ROWS, Transform, balanced, box, certifi
 MOST_MODES = {1: 2**22, 2: 2**22, 3: 2**21}
 # Rows that may be summed exactly, so many at a time that plans repeat.
 EXACT_ROWS = (16, 128, 1024, 4096)
-# A sample may miss the worst row: its error is to be so many times below the tolerance.
-SAFETY = 4
+# The least accuracy of a series that is one.
+COARSEST = 0.1
 # Room for a cloud that grows until the next plan.
 ROOM = 1.3
 
@@ -85,7 +86,8 @@ def check(logit: Logit, sight: Sight | None) -> None:
 
 
 class Extent(NamedTuple):
-    """The size of two clouds: of their box in balanced rows, plain and tilted, the product of their radii, and how far from circles."""
+    """The size of two clouds: of their box in balanced rows, plain and tilted, the product of their radii, and the error of taking them for
+    circles."""
 
     plain: Array
     tilted: Array
@@ -101,12 +103,13 @@ def planned(
     tolerance = (1e-9 if double else 1e-4) if tolerance is None else tolerance
     floor = 2e-15 if double else 5e-7
     extent = _extent(logit, x, atoms)
-    circle = logit.dim == 2 and float(extent.off_circle) < (1e-7 if double else 1e-5)
+    circle = logit.dim == 2 and math.isfinite(extent.product) and float(extent.off_circle) <= tolerance / SAFETY
+    coarsest = min(max(tolerance / 30, floor), COARSEST)
     if sight is not None:
-        return _masked(tolerance, circle, extent, sight, floor, logit, x, atoms)
+        return _masked(tolerance, circle, extent, sight, coarsest, floor, logit, x, atoms)
     why = ""
     for tilted in (False,) if circle else (False, True):
-        plan = Transform(tolerance, (), max(tolerance / 30, floor), circle, tilted)
+        plan = Transform(tolerance, (), coarsest, circle, tilted)
         # A guess of the least share saves a round or two; the sample decides.
         plan = dataclasses.replace(plan, delta=max(plan.delta * min(1.0, float(_rim_share(plan, logit, x, atoms))), floor))
         plan, why = _attempt(plan, floor, extent, logit, x, atoms)
@@ -120,7 +123,7 @@ def _attempt(plan: Transform, floor: float, extent: Extent, logit: Logit, x: Arr
     while True:
         modes = _modes(plan, extent)
         if math.prod(modes) > MOST_MODES[len(modes)]:
-            return None, f"it would take {' x '.join(map(str, modes))} modes"
+            return None, _too_many(modes)
         plan = dataclasses.replace(plan, modes=modes)
         error, share = _try(plan, logit, x, atoms)
         if SAFETY * error <= plan.tolerance:
@@ -131,7 +134,7 @@ def _attempt(plan: Transform, floor: float, extent: Extent, logit: Logit, x: Arr
 
 
 def _masked(
-    tolerance: float, circle: bool, extent: Extent, sight: Sight, floor: float, logit: Logit, x: Array, atoms: Atoms
+    tolerance: float, circle: bool, extent: Extent, sight: Sight, coarsest: float, floor: float, logit: Logit, x: Array, atoms: Atoms
 ) -> tuple[Transform | None, str]:
     """A causal plan, made more accurate until it holds on a sample."""
     s, tau = np.asarray(sight.s), np.asarray(sight.tau)
@@ -139,9 +142,12 @@ def _masked(
         return None, "the causal form is for tokens on a circle"
     if not (np.array_equal(s, tau) and (np.diff(tau) > 0).all()):
         return None, "the causal form is for the tokens themselves, with distinct orders"
-    plan = Transform(tolerance, (), max(tolerance / 30, floor), circle, causal=True)
+    plan = Transform(tolerance, (), coarsest, circle, causal=True)
     while True:
-        plan = dataclasses.replace(plan, modes=_modes(plan, extent))
+        modes = _modes(plan, extent)
+        if modes[0] > MOST_MODES[1]:
+            return None, _too_many(modes)
+        plan = dataclasses.replace(plan, modes=modes)
         error, _ = _try(plan, logit, x, atoms, sight)
         if SAFETY * error <= tolerance:
             return plan, ""
@@ -154,15 +160,17 @@ def _with_exact_rows(
     plan: Transform, logit: Logit, x: Array, atoms: Atoms, error: float, share: np.ndarray
 ) -> tuple[Transform | None, str]:
     """The same plan with as many exact rows as it needs, if those are few."""
-    # The error of a row goes like 1 / share; the worst row of the sample says how.
-    needed = SAFETY * error / plan.tolerance * np.maximum(share, 0).min() * 2
-    count = int((share < max(needed, 4 * plan.delta / plan.tolerance)).sum())
+    # The error of a row goes like 1 / share; the worst row of the sample says how, unless its sum is lost altogether.
+    needed = SAFETY * error / plan.tolerance * float(np.fmax(share, 0).min()) * 2 if math.isfinite(error) else 0.0
+    count = int((~(share >= max(needed, 4 * plan.delta / plan.tolerance))).sum())
     for most in EXACT_ROWS:
         if count <= most <= len(share) // 8:
             plan = dataclasses.replace(plan, exact=most)
             error, _ = _try(plan, logit, x, atoms)
             if SAFETY * error <= plan.tolerance:
                 return plan, ""
+    if not count:
+        return None, f"round-off of logits so large is more than the tolerance (error {error:.0e})"
     return None, f"the sums of {count} queries are too small a part of the whole (error {error:.0e})"
 
 
@@ -213,23 +221,30 @@ def _rim_share(plan: Transform, logit: Logit, x: Array, atoms: Atoms) -> Array:
 def _extent(logit: Logit, x: Array, atoms: Atoms) -> Extent:
     q, k, _, _, _ = rows(Dense(), logit, x, atoms)
     plain, tilted = (box(*balanced(q, k, tilt)[:2])[1] for tilt in (False, True))
+    if logit.dim != 2:
+        return Extent(plain, tilted, jnp.zeros_like(plain[0]), jnp.full_like(plain[0], jnp.inf))
     turned, _, _, _ = logit.centred(x, atoms.points, jnp.zeros_like(atoms.points[0]))
-    lengths, radii = jnp.linalg.norm(turned, axis=1), jnp.linalg.norm(atoms.points, axis=1)
-    ratios = [jnp.max(jnp.abs(r / jnp.mean(r) - 1)) for r in (lengths, radii)]
-    return Extent(plain, tilted, jnp.mean(lengths) * jnp.mean(radii), jnp.where(jnp.isfinite(sum(ratios)), jnp.maximum(*ratios), jnp.inf))
+    ring = rings(turned, atoms.points)
+    return Extent(plain, tilted, ring.length * ring.radius, ring.error)
 
 
 def _modes(plan: Transform, extent: Extent) -> tuple[int, ...]:
     if plan.circle:
         r, count = float(extent.product), 16
-        while float(scaled_bessel(r, count)[count // 2 - 1]) > plan.delta / 4:
+        while count <= MOST_MODES[1] and float(scaled_bessel(r, count)[count // 2 - 1]) > plan.delta / 4:
             count = _bucket(count * 1.2)
         return (count,)
     reach, extents = reach_of(plan.delta), extent.tilted if plan.tilted else extent.plain
-    return tuple(_bucket(ROOM * reach * (w + reach) / np.pi + 2) for w in np.asarray(extents, dtype=np.float64))
+    return tuple(_bucket(ROOM * reach * (w + reach) / math.pi + 2) for w in np.asarray(extents).tolist())
+
+
+def _too_many(modes: tuple[int, ...]) -> str:
+    return f"it would take at least {' x '.join(map(str, modes))} modes"
 
 
 def _bucket(least: float) -> int:
-    """The next power of two, or three halves of one: transforms like it, and few different plans are compiled."""
-    power = 2 ** int(np.floor(np.log2(max(least, 16))))
+    """The next power of two, or three halves of one: transforms like it, and few different plans are compiled. What is not finite is more
+    than any plan has."""
+    least = least if least < 2.0**60 else 2.0**60
+    power = 2 ** int(math.log2(max(least, 16)))
     return next(size for size in (power, 3 * power // 2, 2 * power) if size >= least)

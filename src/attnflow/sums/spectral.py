@@ -4,9 +4,9 @@ Two series. On R^1, R^2, R^3, and so on S^2, with rows q, k balanced by a matrix
 
     e^{<q,k>} = e^{|q|^2/2} e^{|k|^2/2} e^{-|q-k|^2/2},
 
-and the Gaussian is a Fourier series on a box with room for its tail. On the circle `e^{<q,k>} = e^{r cos(a)}`, r = |q||k|, has the Bessel
-numbers I_m(r) as coefficients (Jacobi and Anger). A sum is then one transform of the keys and one to the queries; the mean of the keys
-comes from the gradient of the same series.
+and the Gaussian is a Fourier series on a box with room for its tail. On the circle `e^{<q,k>} = e^{r cos(a)}`, r = |q||k|, is a series of
+its own (`circle.py`). A sum is then one transform of the keys and one to the queries; the mean of the keys comes from the gradient of the
+same series.
 
 The error is absolute, so its share of a query's sum grows as that sum falls below the total. The few queries with the least are summed
 exactly if the plan says so. A cloud that has outgrown its plan gives NaN, and so does a query whose sum is lost in the error.
@@ -22,9 +22,9 @@ import jax.scipy.linalg
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._special import scaled_bessel
 from attnflow.sums import reductions
 from attnflow.sums.base import Engine
+from attnflow.sums.circle import DEGREE, angles, coefficients, powers, rings
 from attnflow.sums.engine import Streamed
 from attnflow.sums.mask import Causal, Sight
 
@@ -56,9 +56,9 @@ class Transform(Engine):
         if self.causal != (sight is not None) or not (sight is None or isinstance(sight.mask, Causal)):
             raise ValueError(f"a spectral plan made {'for' if self.causal else 'without'} a causal mask got another; make it with af.plan")
         if sight is not None:
-            from attnflow.sums.causal import causal_circle
+            from attnflow.sums.causal import causal_sums
 
-            return causal_circle(self, q, k, b, sight, with_mean)
+            return causal_sums(self, q, k, b, sight, with_mean)[:2]
         try:
             log_sum, mean, _, _ = sums_of(self, q, k, b, with_mean)
         except AttributeError as error:
@@ -80,8 +80,10 @@ class Transform(Engine):
     def report(
         self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
     ) -> dict[str, PyTree]:
+        q, k, b = jax.lax.stop_gradient((q, k, b))
         error, _, fill = certificate(self, q, k, b, sight)
-        return {"sums": {"error": error, "fill": fill}}
+        # A sample may miss the token that is farthest off the circle; how far that is, is known.
+        return {"sums": {"error": error + rings(q, k).error if self.circle else error, "fill": fill}}
 
 
 _ONLY_SOFTMAX = (
@@ -91,10 +93,12 @@ _ONLY_SOFTMAX = (
 
 
 class Series(NamedTuple):
-    """A kernel as a Fourier series: `e^{l_ij} = e^{strength_j + offset_i} sum_w c_w e^{i <w, t_i - s_j>}`.
+    """A kernel as a sum of Fourier series: `e^{l_ij} = e^{strength_j + offset_i} sum_w c_w(i, j) e^{i <w, t_i - s_j>}`, where c is a
+    polynomial in a number of the query and one of the key.
 
     - `targets [m, d]`, `sources [n, d]`: angles, the columns of a transform.
-    - `coefficients`: for the sum itself, then for each component of the mean in the frame of the query.
+    - `targets_by`, `sources_by`: the powers of the two numbers; 1 alone for a plain series.
+    - `coefficients`: those of each pair of powers; for the sum itself, then for each component of the mean in the frame of the query.
     - `fill`: how much of the plan is used; above 1 it does not suffice.
     """
 
@@ -102,32 +106,62 @@ class Series(NamedTuple):
     sources: Float[Array, "n d"]
     strength: Float[Array, " n"]
     offset: Float[Array, " m"]
-    coefficients: list[Array]
+    targets_by: list[Float[Array, " m"]]
+    sources_by: list[Float[Array, " n"]]
+    coefficients: list[dict[tuple[int, int], Array]]
     fill: Float[Array, ""]
 
 
 @partial(jax.jit, static_argnums=(0, 4))
 def sums_of(plan: Transform, q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None, Array, Array]:
     """Log-sums, means, the share `sum_j e^{l_ij} / sum_j max_i e^{l_ij}` of each query, and how much of the plan is used."""
-    series, to_mean = (_circle if plan.circle else _gaussian)(plan, q, k, b)
-    count = len(series.coefficients) if with_mean else 1
-    top = jax.lax.stop_gradient(jnp.max(series.strength))
-    weights = jnp.exp(series.strength - top)
-    values = _evaluate(plan, series, weights, count)
-    share = values[0] / jnp.sum(weights)
-    # A row whose sum is lost in the error, as of queries that the plan was not made for, gives NaN. A certified row is far from it.
-    positive = share > 1e-3 * plan.delta / plan.tolerance
-    total = jnp.where(positive, values[0], 1)
-    log_sum = jnp.where(positive, jnp.log(total) + top + series.offset, jnp.nan)
-    mean = jnp.where(positive[:, None], to_mean(values[1:] / total[None]), jnp.nan) if with_mean else None
+    # A key without mass has bias -inf, whose derivative carries nothing.
+    b = jnp.where(b == -jnp.inf, -jnp.inf, b)
+    log_sum, mean, share, fill = (_on_circle if plan.circle else _in_space)(plan, with_mean, q, k, b)
     if plan.exact:
         rows = jax.lax.top_k(-jax.lax.stop_gradient(share), plan.exact)[1]
         log_rows, mean_rows = reductions.softmax(Streamed().settled(), q[rows], k, b, k if with_mean else k[:, :0])
         log_sum = log_sum.at[rows].set(log_rows)
         mean = None if mean is None else mean.at[rows].set(mean_rows)
     finite = jnp.isfinite(jnp.sum(q) + jnp.sum(k))
-    bad = jnp.where((series.fill <= 1) & finite, 0, jnp.nan).astype(q.dtype)
-    return log_sum + bad, None if mean is None else mean + bad, share, series.fill
+    bad = jnp.where((fill <= 1) & finite, 0, jnp.nan).astype(q.dtype)
+    return log_sum + bad, None if mean is None else mean + bad, share, fill
+
+
+def _in_space(plan: Transform, with_mean: bool, q: Array, k: Array, b: Array) -> tuple[Array, Array | None, Array, Array]:
+    return _sums(plan, with_mean, *_gaussian(plan, q, k, b))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _on_circle(plan: Transform, with_mean: bool, q: Array, k: Array, b: Array) -> tuple[Array, Array | None, Array, Array]:
+    """The sums with all lengths equal; derivatives are those of the sums with their own lengths, to second order in these."""
+    return _sums(plan, with_mean, *_circle(plan, 0, q, k, b))
+
+
+@_on_circle.defjvp
+def _on_circle_jvp(plan, with_mean, primals, tangents):
+    _, change = jax.jvp(lambda *rows: _sums(plan, with_mean, *_circle(plan, DEGREE, *rows)), primals, tangents)
+    return _on_circle(plan, with_mean, *primals), change
+
+
+def _sums(plan: Transform, with_mean: bool, series: Series, to_mean: Any) -> tuple[Array, Array | None, Array, Array]:
+    """The sums of a series, its shares and its fill."""
+    count = len(series.coefficients) if with_mean else 1
+    top = jax.lax.stop_gradient(jnp.max(series.strength))
+    weights = jnp.exp(series.strength - top)
+    values = _evaluate(plan, series, weights, count)
+    share = values[0] / jnp.sum(weights)
+    # A row whose sum is lost in the error, as of queries that the plan was not made for, gives NaN. A certified row is far from it.
+    positive = share > least_share(plan)
+    total = jnp.where(positive, values[0], 1)
+    log_sum = jnp.where(positive, jnp.log(total) + top + series.offset, jnp.nan)
+    mean = jnp.where(positive[:, None], to_mean(values[1:] / total[None]), jnp.nan) if with_mean else None
+    return log_sum, mean, share, series.fill
+
+
+def least_share(plan: Transform) -> float:
+    """The share below which a sum is lost in the error."""
+    return 1e-3 * plan.delta / plan.tolerance
 
 
 def certificate(plan: Transform, q: Array, k: Array, b: Array, sight: Sight | None = None) -> tuple[Array, Array, Array]:
@@ -139,10 +173,9 @@ def certificate(plan: Transform, q: Array, k: Array, b: Array, sight: Sight | No
     if sight is None:
         log_sum, mean, share, fill = sums_of(plan, q, k, b, True)
     else:
-        from attnflow.sums.causal import causal_circle, causal_share
+        from attnflow.sums.causal import causal_sums
 
-        log_sum, mean = causal_circle(plan, q, k, b, sight, True)
-        share, fill = causal_share(log_sum, q, k, b), jnp.zeros((), q.dtype)
+        log_sum, mean, share, fill = causal_sums(plan, q, k, b, sight, True)
     assert mean is not None
     if plan.exact:
         least = jax.lax.top_k(-share, min(len(q), plan.exact + LEAST_ROWS))[1][min(len(q) - 1, plan.exact) :]
@@ -183,13 +216,19 @@ def _evaluate(plan: Transform, series: Series, weights: Array, count: int) -> Fl
     accuracy = plan.delta / 2
     # The library reads memory at the points' places: a NaN must not reach it. The result is NaN all the same.
     sources, targets = (jnp.where(jnp.isfinite(rows), rows, 0).T for rows in (series.sources, series.targets))
-    modes = nufft1(plan.modes, weights.astype(kind)[None], *sources, iflag=-1, eps=accuracy)[0]
-    fields = [modes * c.astype(kind) for c in series.coefficients[:count]]
-    if count % 2:
-        fields.append(jnp.zeros_like(modes))
+    strengths, degrees = jnp.stack([weights * by for by in series.sources_by]), len(series.targets_by)
+    modes = nufft1(plan.modes, strengths.astype(kind), *sources, iflag=-1, eps=accuracy)
+    fields = [
+        sum(modes[j] * c.astype(kind) for (i, j), c in part.items() if i == power)
+        for part in series.coefficients[:count]
+        for power in range(degrees)
+    ]
+    if len(fields) % 2:
+        fields.append(jnp.zeros_like(modes[0]))
     pairs = jnp.stack([fields[i] + 1j * fields[i + 1] for i in range(0, len(fields), 2)])
     found = nufft2(pairs, *targets, iflag=1, eps=accuracy)
-    return jnp.stack([jnp.real(found), jnp.imag(found)], axis=1).reshape(-1, found.shape[1])[:count]
+    found = jnp.stack([jnp.real(found), jnp.imag(found)], axis=1).reshape(-1, found.shape[1])
+    return jnp.stack([sum(found[degrees * c + i] * by for i, by in enumerate(series.targets_by)) for c in range(count)])
 
 
 def _gaussian(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, Any]:
@@ -204,7 +243,9 @@ def _gaussian(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, An
     targets, sources = ((rows - low[None] - extent[None] / 2) * turn[None] for rows in (queries, keys))
     grid = jnp.meshgrid(*((jnp.arange(n) - n // 2) * turn[i] for i, n in enumerate(plan.modes)), indexing="ij")
     decay = jnp.exp(-0.5 * sum(w**2 for w in grid)) * jnp.prod(jnp.sqrt(2 * jnp.pi) / length)
-    series = Series(targets, sources, strength, 0.5 * jnp.sum(queries**2, axis=1), [decay, *(1j * w * decay for w in grid)], fill)
+    parts = [{(0, 0): c} for c in (decay, *(1j * w * decay for w in grid))]
+    ones = [jnp.ones_like(targets[:, 0])], [jnp.ones_like(sources[:, 0])]
+    series = Series(targets, sources, strength, 0.5 * jnp.sum(queries**2, axis=1), *ones, parts, fill)
     # grad_q sum e^{-|q-k|^2/2} = sum (k - q) e^{-|q-k|^2/2}; back from balanced coordinates to those of the keys.
 
     def to_mean(shift: Array) -> Array:
@@ -213,25 +254,19 @@ def _gaussian(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, An
     return series, to_mean
 
 
-def _circle(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, Any]:
-    """The series of `e^{r cos(t - s)}` for queries of one length and keys of one length."""
-    lengths, radii = jnp.linalg.norm(q, axis=1), jnp.linalg.norm(k, axis=1)
-    length, radius = jnp.mean(lengths), jnp.mean(radii)
-    r, count = length * radius, plan.modes[0]
-    off = jax.lax.stop_gradient(jnp.maximum(jnp.max(jnp.abs(lengths / length - 1)), jnp.max(jnp.abs(radii / radius - 1))))
-    bessel = scaled_bessel(r, count)
-    order = jnp.arange(count) - count // 2
-    here, along = bessel[jnp.abs(order)], 0.5 * (bessel[jnp.abs(order - 1)] + bessel[jnp.abs(order + 1)])
-    across = 1j * order * here / r
-    targets, sources = jnp.arctan2(q[:, 1], q[:, 0]), jnp.arctan2(k[:, 1], k[:, 0])
-    tail = jax.lax.stop_gradient(bessel[count // 2 - 1]) / plan.delta
-    slack = 1e-6 if q.dtype == jnp.float64 else 1e-4
-    fill = jnp.maximum(jnp.where(tail <= 1, 0.5, 2.0), jnp.where(off <= slack, 0.5, 2.0)).astype(q.dtype)
-    series = Series(targets[:, None], sources[:, None], b, jnp.full(len(q), r), [here, along, across], fill)
-    cos, sin = jnp.cos(targets), jnp.sin(targets)
+def _circle(plan: Transform, degree: int, q: Array, k: Array, b: Array) -> tuple[Series, Any]:
+    """The series of `e^{r cos(t - s)}` for queries of one length and keys of one length, to this degree in what each is off it."""
+    ring, count = rings(q, k, degree), plan.modes[0]
+    r = ring.length * ring.radius
+    turn = angles(count)
+    parts = [coefficients(r, count, degree, part) for part in (None, np.cos(turn), -np.sin(turn))]
+    fill = ring.fill(plan.tolerance, plan.delta, jnp.abs(parts[0][0, 0][-1]))
+    by = powers(ring.x, degree), powers(ring.y, degree)
+    series = Series(ring.targets[:, None], ring.sources[:, None], b, jnp.full(len(q), r), *by, parts, fill)
+    cos, sin = jnp.cos(ring.targets), jnp.sin(ring.targets)
 
     def to_mean(shift: Array) -> Array:
-        return radius * jnp.stack([cos * shift[0] - sin * shift[1], sin * shift[0] + cos * shift[1]], axis=1)
+        return ring.radius * jnp.stack([cos * shift[0] - sin * shift[1], sin * shift[0] + cos * shift[1]], axis=1)
 
     return series, to_mean
 
