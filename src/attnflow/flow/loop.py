@@ -31,7 +31,7 @@ _NONE = 2**10
 
 class Moving(NamedTuple):
     """Where the loop is. `jumped` says whether a jump of the velocity was just passed; `None` where it has none. `worn` is the local time
-    at which the clock last was put back, infinity at first. `speed` is the relative speed over the last accepted step."""
+    at which the clock last was put back, 0 at first. `speed` is the relative speed over the last accepted step."""
 
     clock: Clock
     t: Array

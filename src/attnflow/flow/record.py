@@ -74,7 +74,10 @@ class Record:
         keep = np.isfinite(frames.ts)
         for leaf in jax.tree.leaves(frames.states):
             keep &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
-        return jax.tree.map(lambda leaf: leaf[keep], frames)
+        frames = jax.tree.map(lambda leaf: leaf[keep], frames)
+        # A segment that ended where it began has the last frame of the one before again.
+        later = np.append(True, np.diff(frames.ts) > 0)[: len(frames.ts)]
+        return jax.tree.map(lambda leaf: leaf[later], frames)
 
     def on_host(self) -> dict[str, Observed]:
         """The host observables at the ends of the segments."""

@@ -148,7 +148,7 @@ def segment(
         solver=carry.solver,
         control=carry.control,
         jumped=carry.jumped,
-        worn=jnp.full_like(zero, jnp.inf),
+        worn=zero,
         speed=zero,
         fine=jnp.asarray(True),
         over=jnp.array(False) if over is None else over(clock.at(zero), carry.state),

@@ -249,8 +249,7 @@ def _stretch(
     if figures["unresolved"]:
         carry, t, parts = before, begin, parts[:1] if first and span.first else []
         figures |= {"reached": False, "report": {}}
-    known_to = max([begin if first and not span.first else float(span.t0), *(ts for part in parts for ts in part.ts)])
-    if not figures["reached"] and figures["finite"] and t > known_to:
+    if not figures["reached"] and figures["finite"] and t > max([float(span.t0), *(ts for part in parts for ts in part.ts)]):
         parts.append(_one(problem, t, carry.state))
     if not parts:
         parts.append(jax.tree.map(lambda leaf: leaf[:0], _one(problem, t, carry.state)))

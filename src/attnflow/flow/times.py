@@ -82,8 +82,8 @@ def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
         raise ValueError("save_at must be a count of frames inside jit and grad, got times")
     start, end, host = np.asarray(t0), np.asarray(t1), np.asarray(frames)
     # Times such as np.geomspace makes miss the ends by round-off; they mean the ends.
-    slack = 8 * np.finfo(dtype).eps * max(abs(start), abs(end), end - start)
-    slack = min(slack, 1e-3 * (end - start) / len(host))
+    given = np.asarray(save_at).dtype
+    slack = 8 * np.finfo(np.float32 if given == np.float32 else np.float64).eps * max(abs(start), abs(end))
     host = np.where(np.abs(host - start) <= slack, start, np.where(np.abs(host - end) <= slack, end, host))
     if (np.diff(host) <= 0).any():
         i = int(np.argmax(np.diff(host) <= 0))

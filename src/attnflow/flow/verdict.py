@@ -12,8 +12,9 @@ from attnflow.flow.segment import Carry, Problem, segment
 from attnflow.flow.times import Times, widest
 from attnflow.measures import FlowingMeasure, Grid
 
-# The error of a time by the tolerance of the steps, relative to the time since t0; and how far beyond t1 a blow-up is looked for, by that.
-_ERROR, _AHEAD = 10.0, 10.0
+# The error of a time by the tolerance of the steps, relative to the time since t0. A blow-up is looked for so many errors beyond t1, if the
+# state changes by this part within one.
+_ERROR, _AHEAD, _PART = 10.0, 2.0, 0.01
 
 
 def verdict(problem: Problem, span: Times, carry: Carry, t: float, last: dict[str, Any], ts: np.ndarray, max_steps: int) -> Status:
@@ -49,12 +50,12 @@ def _explodes(problem: Problem, last: dict[str, Any]) -> bool:
 def _soon(problem: Problem, span: Times, carry: Carry, last: dict[str, Any], max_steps: int) -> float | None:
     """The time of a blow-up so soon after t1 that the tolerance cannot tell it from t1, where the state has no right digits.
 
-    Looked for where the state doubles within the error of the time, by the same compiled segment: a fast motion that goes on is none.
+    Looked for where the state changes much within the error of the time, by the same compiled segment: a fast motion that goes on is none.
     """
     if problem.rtol is None or problem.noise is not None or problem.measure.bounded:
         return None
     error = _within(problem, span, float(span.t1))
-    if last["speed"] * error < 1:
+    if last["speed"] * error < _PART:
         return None
     length = array(_AHEAD * error, problem.measure.dtype)
     ts = array(np.full(last["room"], np.asarray(length)))
