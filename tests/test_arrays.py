@@ -25,5 +25,7 @@ EYE = np.eye(2)
     ],
 )
 def test_half_precision_is_refused(name, make, dtype):
-    with pytest.raises(ValueError, match=rf"{name} must be float32 or float64, got {np.dtype(dtype).name}; convert it with .astype\('float32'\)"):
+    with pytest.raises(
+        ValueError, match=rf"{name} must be float32 or float64, got {np.dtype(dtype).name}; convert it with .astype\('float32'\)"
+    ):
         make(lambda values: jnp.asarray(values, dtype))

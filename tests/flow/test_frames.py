@@ -233,7 +233,9 @@ def test_bad_input_is_named():
 @pytest.mark.cases
 def test_rescaled_tokens_stay_where_they_settled(kind, rng):
     """Long after the logits have left the range of doubles (t = 354 for V = I) the tokens are where they were at t = 30."""
-    V = {"identity": np.eye(DIM), "symmetric": np.diag([1.0, 0.4, -0.3]), "defective": np.array([[1.0, 1, 0], [0, 1, 0], [0, 0, 0.5]])}[kind]
+    V = {"identity": np.eye(DIM), "symmetric": np.diag([1.0, 0.4, -0.3]), "defective": np.array([[1.0, 1, 0], [0, 1, 0], [0, 0, 0.5]])}[
+        kind
+    ]
     field = af.rescaled(af.Attention(af.dot_product(np.eye(DIM), np.eye(DIM)), V))
     assert isinstance(field.flow, Series if kind == "defective" else Decomposed)
     # Tight, as a thousand steps add their errors.
@@ -243,7 +245,9 @@ def test_rescaled_tokens_stay_where_they_settled(kind, rng):
     if kind == "identity":
         np.testing.assert_allclose(path.states[2], path.states[0], atol=1e-7)
     # Along the dominant direction every coordinate has settled (GT 12).
-    np.testing.assert_allclose(path.states[2][:, 1 if kind == "defective" else 0], path.states[0][:, 1 if kind == "defective" else 0], atol=1e-6)
+    np.testing.assert_allclose(
+        path.states[2][:, 1 if kind == "defective" else 0], path.states[0][:, 1 if kind == "defective" else 0], atol=1e-6
+    )
 
 
 def test_exponentials_of_any_length():

@@ -176,6 +176,7 @@ class Decomposed(eqx.Module):
         return self._turned(-t, one) @ inner @ self._turned(t, one)
 
     def _turned(self, t: Any, size: Float[Array, " d"]) -> Float[Array, "d d"]:
+        assert self.across is not None
         angle = t * self.turn
         return jnp.diag(size * jnp.cos(angle)) + self.across * (size * jnp.sin(angle))[None]
 

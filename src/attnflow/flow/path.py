@@ -13,6 +13,8 @@ from attnflow._arrays import array, known
 from attnflow.flow.observe import Observed
 from attnflow.measures import FlowingMeasure
 
+Kind = Literal["reached", "blow-up", "stalled", "budget", "unresolved", "stopped", "steady", "consensus", "interrupted"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Status:
@@ -31,7 +33,7 @@ class Status:
     `time` is known to `within` about ten times the relative tolerance, 0 where it is exact; only those digits are printed.
     """
 
-    kind: Literal["reached", "blow-up", "stalled", "budget", "unresolved", "stopped", "steady", "consensus", "interrupted"]
+    kind: Kind
     time: Any
     within: float = 0.0
 

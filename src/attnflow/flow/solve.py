@@ -248,7 +248,7 @@ def _stretch(
     figures |= steps | {"room": len(block.ts), "unresolved": not resolved(problem.measure, figures["report"])}
     if figures["unresolved"]:
         carry, t, parts = before, begin, parts[:1] if first and span.first else []
-        figures |= {"reached": False, "report": {}}
+        figures["reached"] = False
     if not figures["reached"] and figures["finite"] and t > max([float(span.t0), *(ts for part in parts for ts in part.ts)]):
         parts.append(_one(problem, t, carry.state))
     if not parts:

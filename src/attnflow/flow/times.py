@@ -32,8 +32,7 @@ class Times(NamedTuple):
 
     def since(self, dtype: Any) -> "Since":
         """The span as one segment."""
-        parts = self.frames - self.t0, self.t1 - self.t0
-        return Since(widest(self.t0), *(array(part, dtype) for part in parts), self.first)
+        return Since(widest(self.t0), array(self.frames - self.t0, dtype), array(self.t1 - self.t0, dtype), self.first)
 
 
 class Since(NamedTuple):

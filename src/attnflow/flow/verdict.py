@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnflow._arrays import array
-from attnflow.flow.path import Status
+from attnflow.flow.path import Kind, Status
 from attnflow.flow.record import figures_of
 from attnflow.flow.segment import Carry, Problem, segment
 from attnflow.flow.times import Times, widest
@@ -21,14 +21,14 @@ def verdict(problem: Problem, span: Times, carry: Carry, t: float, last: dict[st
     """The status of a run whose last segment has the figures `last` and ended at time t, with frames at `ts`."""
     if last.get("unresolved"):
         return Status("unresolved", t)
-    lost = "stalled" if problem.measure.bounded else "blow-up"
+    lost: Kind = "stalled" if problem.measure.bounded else "blow-up"
     if not last["finite"]:
         return Status(lost, float(ts[-1] if len(ts) else span.t0))
     if last["reached"]:
         blown = _soon(problem, span, carry, last, max_steps)
         return Status("reached", float(span.t1)) if blown is None else Status("blow-up", blown, _within(problem, span, blown))
     if last["stopped"]:
-        kind = getattr(problem.until, "kind", "stopped")
+        kind: Kind = getattr(problem.until, "kind", "stopped")
     elif last["out_of_steps"]:
         kind = "budget"
     else:
