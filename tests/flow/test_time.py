@@ -218,3 +218,24 @@ def test_nothing_blows_up_on_a_compact_space():
 )
 def test_times_print_the_digits_they_have(status, text):
     assert str(status) == text
+
+
+def settling(key, beta, dim=2):
+    angles = np.linspace(0, 2.5, 5)
+    points = np.zeros((5, dim), SINGLE)
+    points[:, 0], points[:, 1] = np.cos(angles), np.sin(angles)
+    return af.simple_attention(beta, dim), af.Particles(points, space=af.Sphere())
+
+
+def settling_in_space(key, beta):
+    return settling(key, beta, 3)
+
+
+@pytest.mark.parametrize("make", [settling, pytest.param(settling_in_space, marks=pytest.mark.long)])
+def test_members_of_a_sweep_settle_however_late_the_end_is(make):
+    """Tokens on an arc below a half circle meet (GT 4), long before t1."""
+    spread = {"spread": lambda mu: jnp.max(jnp.abs(mu.points - mu.points[:1]))}
+    data = af.sweep(make, {"beta": [1.0, 2.0]}, seeds=1, t1=1e9, t0=1e8, save_at=2, observe=spread, until=af.Steady())
+    assert (data.status == 1).all()
+    assert ((data.ended > 1e8 + 2) & (data.ended < 1e8 + 100)).all()
+    assert float(data.spread[..., -1].max()) < 3e-3
