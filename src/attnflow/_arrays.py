@@ -64,7 +64,8 @@ def one_program(function: Callable[_P, _T]) -> Callable[_P, _T]:
 def floats(name: str, value: Any, shape: str) -> Array:
     """`value` as a finite floating-point array with the axes that `shape` names, such as "n d".
 
-    Integers become the default float; float64 under 32-bit JAX warns once.
+    Integers become the default float; float64 under 32-bit JAX warns once. Half precision is refused: its round-off is above every
+    tolerance.
     """
     if getattr(value, "dtype", None) == np.float64 and not jax.config.read("jax_enable_x64") and "x64" not in _warned:
         _warned.add("x64")
@@ -77,6 +78,8 @@ def floats(name: str, value: Any, shape: str) -> Array:
         if not jnp.issubdtype(found.dtype, jnp.integer):
             raise ValueError(f"{name} must hold real numbers, got dtype {found.dtype}")
         found = found.astype(jnp.result_type(float))
+    if found.dtype not in (np.float32, np.float64):
+        raise ValueError(f"{name} must be float32 or float64, got {found.dtype}; convert it with .astype('float32')")
     axes = shape.split()
     if found.ndim != len(axes):
         raise ValueError(f"{name} must have shape [{', '.join(axes)}], got {list(found.shape)}")

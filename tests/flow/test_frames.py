@@ -227,3 +227,44 @@ def test_bad_input_is_named():
             frame(law.then(af.Perceptron(np.eye(2), np.eye(2))))
         with pytest.raises(TypeError, match="got ResNet"):
             frame(af.ResNet(np.eye(2)))
+
+
+@pytest.mark.parametrize("kind", ["identity", "symmetric", "defective"])
+@pytest.mark.cases
+def test_rescaled_tokens_stay_where_they_settled(kind, rng):
+    """Long after the logits have left the range of doubles (t = 354 for V = I) the tokens are where they were at t = 30."""
+    V = {"identity": np.eye(DIM), "symmetric": np.diag([1.0, 0.4, -0.3]), "defective": np.array([[1.0, 1, 0], [0, 1, 0], [0, 0, 0.5]])}[
+        kind
+    ]
+    field = af.rescaled(af.Attention(af.dot_product(np.eye(DIM), np.eye(DIM)), V))
+    assert isinstance(field.flow, Series if kind == "defective" else Decomposed)
+    # Tight, as a thousand steps add their errors.
+    path = af.solve(field, af.Particles(rng.normal(size=(TOKENS, DIM))), t1=1000.0, save_at=[30.0, 60.0, 1000.0], rtol=1e-11, atol=1e-12)
+    assert path.status.kind == "reached"
+    assert np.isfinite(path.states).all()
+    if kind == "identity":
+        np.testing.assert_allclose(path.states[2], path.states[0], atol=1e-7)
+    # Along the dominant direction every coordinate has settled (GT 12).
+    np.testing.assert_allclose(
+        path.states[2][:, 1 if kind == "defective" else 0], path.states[0][:, 1 if kind == "defective" else 0], atol=1e-6
+    )
+
+
+def test_exponentials_of_any_length():
+    """Against the closed form of a Jordan block, whose exponential overflows; and against SciPy, where it does not."""
+    block = Series(jnp.array([[1.0, 1.0], [0.0, 1.0]]))
+    log_size, shape = block._scaled(1000.0)
+    assert float(log_size + jnp.log(shape[0, 1])) == pytest.approx(1000 + np.log(1000), rel=1e-12)
+    np.testing.assert_allclose(shape / shape[0, 1], np.array([[1e-3, 1], [0, 1e-3]]), rtol=1e-9, atol=1e-15)
+    M = np.array([[0.3, -1.0], [2.0, 0.7]])
+    for flow, V in ((block, np.array([[1.0, 1], [0, 1]])), (Decomposed(jnp.array([0.8, -0.4]), jnp.zeros(2), None), np.diag([0.8, -0.4]))):
+        forward = np.asarray(flow(2.0, True))
+        np.testing.assert_allclose(forward if forward.ndim == 2 else np.diag(forward), expm(2 * V), rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(flow.conjugate(2.0, jnp.asarray(M)), expm(-2 * V) @ M @ expm(2 * V), rtol=1e-11)
+    turning = Decomposed(jnp.array([0.5, 0.5]), jnp.array([1.5, 1.5]), jnp.array([[0.0, 1.0], [-1.0, 0.0]]))
+    V = np.asarray(turning.generator)
+    np.testing.assert_allclose(turning.conjugate(2.0, jnp.asarray(M)), expm(-2 * V) @ M @ expm(2 * V), rtol=1e-11)
+    # What is held is the size alone.
+    held = np.asarray(Decomposed(jnp.array([1.0, 0.9]), jnp.zeros(2), None)(1000.0, True))
+    assert held[1] / held[0] == pytest.approx(np.exp(-100), rel=1e-10)
+    assert np.isfinite(held.max() ** 2)

@@ -233,3 +233,39 @@ def test_bad_input_is_one_clear_error(key):
         af.solve(law, mu.quantiles(5), t1=1.0, key=key)
     with pytest.raises(ValueError, match=r"acts on R\^2, got a measure on R\^1"):
         af.solve(af.simple_attention(1.0, 2), mu, t1=1.0)
+
+
+def sharpening(t):
+    """beta = 1 + 200 t."""
+    return af.Attention(af.Logit((1 + 200 * t) * jnp.eye(2)), np.eye(2))
+
+
+def test_a_grid_too_coarse_for_the_kernel_is_refused():
+    """As `law.at` does: at beta = 100 the width is 0.1, and the cells of the circle must be at most that."""
+    circle, message = af.Grid.uniform([af.Circle(cells=16)]), "a cell is wider than the kernel, whose width is 0.1: the axis needs at least"
+    law = af.simple_attention(100.0, 2)
+    with pytest.raises(ValueError, match=f"{message} 63 cells, got 16"):
+        af.solve(law, circle, t1=1.0, save_at=3)
+    with pytest.raises(ValueError, match=f"{message} 63 cells, got 16"):
+        af.layers([law], circle, 2)
+    line = af.Grid.uniform([af.Interval(-1, 1, 8)])
+    with pytest.raises(ValueError, match=f"{message} 20 cells, got 8") as error:
+        af.solve(af.Attention(af.squared_distance([[1.0]], [[1.0]], 0.02), [[1.0]]), line, t1=1.0, save_at=3)
+    assert "Unnormalized" not in str(error.value)
+
+
+def test_a_kernel_that_outgrows_its_cells_ends_the_run():
+    """64 cells carry beta up to (64 / 2 pi)^2 = 103.75, so up to t = 0.51."""
+    path = af.solve(af.Scheduled(sharpening), af.Grid.uniform([af.Circle(cells=64)]), t1=1.0, save_at=11)
+    assert path.status.kind == "unresolved"
+    assert 0 <= path.status.time <= 0.51
+    assert float(path.ts[-1]) == path.status.time
+    fine = af.solve(af.Scheduled(sharpening), af.Grid.uniform([af.Circle(cells=64)]), t1=0.5, save_at=11)
+    assert fine.status.kind == "reached"
+
+
+def test_a_velocity_that_is_not_finite_names_the_law():
+    mu = af.Particles(np.eye(3))
+    with pytest.raises(ValueError, match=r"must be finite, got (nan|inf) for Scheduled; look at") as error:
+        af.solve(af.Scheduled(lambda t: af.Attention(af.Logit(jnp.nan * jnp.eye(3)), np.eye(3))), mu, t1=1.0, save_at=3)
+    assert "Unnormalized" not in str(error.value)

@@ -144,3 +144,19 @@ def test_other_laws_and_measures_are_refused():
         af.staircase(af.simple_attention(1.0, 2, af.Sinkhorn()), circle(0.0, 1.0))
     with pytest.raises(TypeError, match="tokens on the sphere"):
         af.staircase(af.simple_attention(1.0, 2), af.Particles(np.eye(2)))
+
+
+def test_single_precision_gives_the_same_stairs():
+    """Tokens of single precision, and JAX without double precision, are computed in double."""
+    angles = np.array([0.0, 0.5, 1.4, 2.5])
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    exact = points.astype(float) / np.linalg.norm(points.astype(float), axis=1)[:, None]
+    expected = af.staircase(af.simple_attention(40.0, 2), af.Particles(exact, space=af.Sphere()))
+    found = [af.staircase(af.simple_attention(40.0, 2), af.Particles(points, space=af.Sphere()))]
+    with jax.enable_x64(False):
+        found.append(af.staircase(af.simple_attention(40.0, 2), af.Particles(points, space=af.Sphere())))
+    assert len(expected.log_times) == 3
+    for run in found:
+        np.testing.assert_allclose(run.log_times, expected.log_times, atol=1e-4)
+        np.testing.assert_array_equal(run.pairs, expected.pairs)
+        assert run.plateaus[0].points.dtype == np.float32

@@ -15,7 +15,7 @@ from attnflow._rows import times
 from attnflow.attention.field import Field
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.attention.normalisations.softmax import Softmax
-from attnflow.attention.on_grid import check_grid, lattice_of, mask_on, on_axes, order_of
+from attnflow.attention.on_grid import check_grid, lattice_of, mask_on, on_axes, order_of, sharpness
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Grid, Order, Particles
 from attnflow.sums import ALiBi, Atoms, Causal, Engine, Explicit, Logit, Mask, Window
 
@@ -69,7 +69,8 @@ class Attention(Law):
             # In order, so that a streamed sum can skip the tiles that nobody sees.
             rows = jnp.argsort(mu.sequence)  # pyright: ignore[reportAttributeAccessIssue]
             atoms = jax.tree.map(lambda leaf: leaf[rows], atoms._replace(mask=None))._replace(mask=atoms.mask)
-        return AttentionVelocity(on_axes(law.normalize.average(law.logit, atoms, sums), mu), law.value, law.mask, order_of(mu))
+        form = law.logit.A if isinstance(mu, Grid) else None
+        return AttentionVelocity(on_axes(law.normalize.average(law.logit, atoms, sums), mu), law.value, law.mask, form, order_of(mu))
 
     def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         law, x = self._fitted(mu), floats("x", x, "m d").astype(mu.dtype)
@@ -103,11 +104,13 @@ class Attention(Law):
 
 
 class AttentionVelocity(eqx.Module):
-    """`x -> V integral k(x, y) y dmu(y)` for one measure; `report` has the convergence of what was iterated."""
+    """`x -> V integral k(x, y) y dmu(y)` for one measure; `report` has the convergence of what was iterated, and on a grid, whose cells
+    must be finer than the kernel, the `sharpness` of the kernel, from the matrix `form` of the logit."""
 
     average: Average
     value: Float[Array, "d d"]
     mask: Mask | None
+    form: Float[Array, "d d"] | None = None
     axis: Order | None = eqx.field(static=True, default=None)
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
@@ -134,7 +137,7 @@ class AttentionVelocity(eqx.Module):
 
     @property
     def report(self) -> dict[str, PyTree]:
-        return self.average.report
+        return self.average.report | ({} if self.form is None else {"sharpness": sharpness(self.form)})
 
 
 def queries_order(mask: Mask, x: Float[Array, "m d"], order: Any, axis: Order | None) -> Float[Array, " m"]:

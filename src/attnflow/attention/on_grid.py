@@ -48,6 +48,13 @@ def check_grid(law: Any, mu: Grid) -> None:
     mu.check_resolution(float(np.linalg.norm(np.asarray(law.logit.A, dtype=np.float64), 2)))
 
 
+def sharpness(form: Float[Array, "d d"]) -> Float[Array, ""]:
+    """The largest singular value of the matrix of a logit, one over the square of the width of its kernel."""
+    if known(form):
+        return jnp.asarray(np.linalg.norm(np.asarray(form, dtype=np.float64), 2), form.dtype)
+    return jnp.sqrt(jnp.linalg.eigvalsh(form.T @ form)[-1])
+
+
 def check_symmetry(law: Any, mu: Grid) -> None:
     """Raise if a zonal law would not stay one."""
     if not isinstance(mu.axes[0], Zonal):

@@ -18,7 +18,7 @@ from attnflow.attention.normalisations.unnormalized import Unnormalized
 from attnflow.flow.members import FAILED, REACHED, STOPPED, Ends, System, march
 from attnflow.flow.segment import segment, start
 from attnflow.flow.solve import problem_of
-from attnflow.flow.times import Times
+from attnflow.flow.times import Since
 from attnflow.measures import Grid, Particles
 from attnflow.spaces import Sphere
 from attnflow.sums import native
@@ -49,15 +49,11 @@ class Plan:
 class Numbers(NamedTuple):
     """What may change without compiling again; `step` is fixed if it is given."""
 
-    span: Times
+    span: Since
     rtol: Float[Array, ""]
     atol: Float[Array, ""]
     step: Float[Array, ""] | None
     until: Callable | None
-
-    @property
-    def ts(self) -> Float[Array, " t"]:
-        return jnp.concatenate([self.span.t0[None], self.span.frames]) if self.span.first else self.span.frames
 
 
 def way_of(field: Any, mu: Any, step: Any) -> Way:
@@ -120,7 +116,7 @@ def _circle(plan: Plan, numbers: Numbers, fields: Attention, mus: Any) -> tuple[
 
     angles = jnp.arctan2(mus.points[..., 1], mus.points[..., 0]).T
     system = System(rate, *_looks(plan, numbers, mus, points, moving), numbers.rtol + numbers.atol)
-    return march(system, angles, numbers.ts, numbers.span.t0, numbers.span.t1, plan.max_steps)
+    return march(system, angles, numbers.span.ts, numbers.span.length, plan.max_steps)
 
 
 def _looks(plan: Plan, numbers: Numbers, mus: Any, points: Callable, moving: Callable) -> tuple[Callable, Callable | None]:
@@ -133,7 +129,7 @@ def _looks(plan: Plan, numbers: Numbers, mus: Any, points: Callable, moving: Cal
     def over(t: Array, state: Array, rate: Array) -> Array:
         def one(mu, x, v, t):
             assert numbers.until is not None
-            return numbers.until(mu.with_state(x), v, t)
+            return numbers.until(mu.with_state(x), v, (numbers.span.start + t).astype(x.dtype))
 
         return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), -1, -1, 0))(mus, points(state), moving(state, rate), t)
 
@@ -149,17 +145,17 @@ def _any(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]
         # Made in here, as a field may hold functions that know the parameters.
         field, mu = plan.make(key, **values)
         tolerances = (None, None) if isinstance(mu, Grid) else (numbers.rtol, numbers.atol)
-        problem = problem_of(field, mu, span, *tolerances, None, numbers.step, None, looks, numbers.until, False, None)
-        carry, _ = start(problem, span.t0)
-        carry, (_, saved), outcome = segment(problem, carry, span.frames, span.t1, plan.max_steps)
+        problem = problem_of(field, mu, span.length, *tolerances, None, numbers.step, None, looks, numbers.until, False, None)
+        carry, _, _ = start(problem, span.start)
+        carry, (_, saved), outcome = segment(problem, carry, span.start, span.frames, span.length, plan.max_steps)
         stopped, fine = outcome.stopped, (outcome.reached | outcome.stopped) & outcome.finite
-        last, missed = problem.frame(carry.state)[1], ~jnp.isfinite(outcome.ts)
+        last, missed = problem.frame(carry.state)[1], jnp.arange(len(span.frames)) >= outcome.frames
         saved = {name: _filled(a, last[name], missed, stopped) for name, a in saved.items()}
         if span.first:
             first = problem.frame(mu.state)[1]
             saved = {name: jnp.concatenate([first[name][None], a]) for name, a in saved.items()}
         status = jnp.where(fine, jnp.where(stopped, STOPPED, REACHED), FAILED)
-        return saved, Ends(status, carry.t, outcome.accepted + outcome.rejected)
+        return saved, Ends(status, jnp.sum(outcome.time), outcome.accepted + outcome.rejected)
 
     saved, ends = jax.vmap(one)(keys, parameters)
     return jax.tree.map(lambda a: jnp.moveaxis(a, 0, -1), saved), ends

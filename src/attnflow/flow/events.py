@@ -3,26 +3,48 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from attnflow._arrays import positive
+from attnflow.flow.loop import largest
+from attnflow.flow.stepping import tolerances
 from attnflow.measures import FlowingMeasure, Particles
 
 
 class Steady(eqx.Module):
-    """Stop when nothing moves faster than `speed`: the largest entry of the rate of change of the state."""
+    r"""Stop when nothing moves faster than `speed`: the largest entry of the rate of change of the state.
+
+    By default the speed is what the tolerances of the run can tell from rest: $10 \max(r \max(1, |x|), a)$ with $r$ and $a$ its `rtol` and
+    `atol`, $|x|$ the largest entry of the state. That is $10^{-6}$ in double precision and $10^{-3}$ in single for states of size one.
+    """
 
     kind = "steady"
-    speed: Float[Array, ""]
+    speed: Float[Array, ""] | None
+    tolerances: tuple[Float[Array, ""], Float[Array, ""]] | None
 
-    def __init__(self, speed: Any = 1e-6):
-        self.speed = positive("speed", speed)
+    def __init__(self, speed: Any = None):
+        self.speed, self.tolerances = None if speed is None else positive("speed", speed), None
+
+    def fitted(self, rtol: Any, atol: Any) -> "Steady":
+        """The condition for a run with these tolerances."""
+        return eqx.tree_at(lambda s: s.tolerances, self, (rtol, atol), is_leaf=lambda leaf: leaf is None)
 
     def __call__(self, mu: FlowingMeasure, rate: PyTree, t: Any) -> Bool[Array, ""]:
-        entries = jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(rate)])
-        return jnp.max(entries) <= self.speed.astype(entries.dtype)
+        return largest(rate) <= self._speed(mu).astype(mu.dtype)
+
+    def _speed(self, mu: FlowingMeasure) -> Float[Array, ""]:
+        if self.speed is not None:
+            return self.speed
+        rtol, atol = tolerances(mu.dtype) if self.tolerances is None else self.tolerances
+        # Below the unit round-off nothing is told from rest.
+        rtol = jnp.maximum(rtol, 4 * jnp.finfo(mu.dtype).eps)
+        return 10 * jnp.maximum(rtol * jnp.maximum(largest(mu.state), 1), atol)
+
+
+def fitted(until: Any, rtol: Any, atol: Any) -> Any:
+    """The condition `until` for a run with these tolerances, which a `Steady` without a speed asks for."""
+    return until.fitted(rtol, atol) if isinstance(until, Steady) and until.speed is None else until
 
 
 class Consensus(eqx.Module):

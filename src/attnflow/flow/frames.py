@@ -16,9 +16,17 @@ from attnflow._arrays import known
 from attnflow.attention.field import Field, evaluate
 from attnflow.attention.heads import MultiHead
 from attnflow.attention.law import Attention, AttentionVelocity
-from attnflow.measures import Affine, FlowingMeasure
+from attnflow.measures import Affine, FlowingMeasure, Gaussian
 from attnflow.spaces import Euclidean
 from attnflow.sums import Engine
+
+# The most squarings of an exponential: times up to this power of 2 over |V|.
+_HALVINGS = 24
+
+
+def _most(dtype: Any) -> float:
+    """The logarithm of the largest factor of tokens for which logits, its square, are far from overflow, and far beyond all digits."""
+    return 0.25 * float(np.log(jnp.finfo(dtype).max))
 
 
 def normalised(law: Any) -> "Normalised":
@@ -43,6 +51,9 @@ def rescaled(law: Any) -> "Rescaled":
     shrinking directions mixed would cost digits like $e^{t |V|}$. When $V$ is close to defective (condition number of its eigenvectors
     above $10^6$, in single precision $10^3$), or has no value yet inside `jit` and `grad`, $e^{tV}$ is a matrix exponential at every step
     instead. To differentiate in $V$, make the field inside the function that is differentiated.
+
+    Where $e^{tV}$ exceeds the fourth root of the largest number (t = 177 for $V = I$ in double precision), the attention of tokens is long
+    that of infinite logits, and their size is held: only the ratios of the factors of $e^{tV}$ change any more.
     """
     value = normalised(law).value
     basis, inverse, flow = exponential(value)
@@ -81,20 +92,18 @@ class Rescaled(Field):
         check_flat(mu)
         basis, inverse = self.basis.astype(mu.dtype), self.inverse.astype(mu.dtype)
         inside = mu.push(Affine(inverse, jnp.zeros(mu.dim, mu.dtype)))
-        velocity = Normalised(self.seen(t), self.value).at(inside, t, sums)
+        # Moments see the size of a logit; averages over tokens do not, once it is beyond all digits.
+        velocity = Normalised(self.seen(t, saturated=not isinstance(mu, Gaussian)), self.value).at(inside, t, sums)
         if isinstance(velocity, Affine):
             return Affine(basis @ velocity.matrix @ inverse, basis @ velocity.offset)
         return InBasis(velocity, basis, inverse)
 
-    def seen(self, t: Any) -> Attention | MultiHead:
-        """The law at time t in the coordinates of z."""
-        forward = self.flow(t)
+    def seen(self, t: Any, saturated: bool = True) -> Attention | MultiHead:
+        """The law at time t in the coordinates of z; `saturated` if logits stop growing where no softmax can tell."""
+        forward = self.flow(t, saturated)
         if isinstance(self.law, Attention):
             return _moved(self.law, forward, self.law.value)
-        back = self.flow(-t)
-        if forward.ndim == 1:
-            return MultiHead([_moved(head, forward, back[:, None] * head.value * forward[None]) for head in self.law.heads])
-        return MultiHead([_moved(head, forward, back @ head.value @ forward) for head in self.law.heads])
+        return MultiHead([_moved(head, forward, self.flow.conjugate(t, head.value)) for head in self.law.heads])
 
 
 class InBasis(eqx.Module):
@@ -149,10 +158,26 @@ class Decomposed(eqx.Module):
     turn: Float[Array, " d"]
     across: Float[Array, "d d"] | None
 
-    def __call__(self, t: Any) -> Float[Array, " d"] | Float[Array, "d d"]:
-        size, angle = jnp.exp(t * self.growth), t * self.turn
+    def __call__(self, t: Any, saturated: bool = False) -> Float[Array, " d"] | Float[Array, "d d"]:
+        logs = t * self.growth
+        if saturated:
+            # The same shape, the largest factor held.
+            logs = logs - jnp.maximum(jnp.max(logs) - _most(logs.dtype), 0)
+        size = jnp.exp(logs)
+        return size if self.across is None else self._turned(t, size)
+
+    def conjugate(self, t: Any, matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+        """`e^{-tV} M e^{tV}`, by the differences of the exponents: no factor is larger than the result."""
+        logs = t * self.growth
+        inner = jnp.where(matrix == 0, 0, matrix * jnp.exp(jnp.where(matrix == 0, 0, logs[None] - logs[:, None])))
         if self.across is None:
-            return size
+            return inner
+        one = jnp.ones_like(logs)
+        return self._turned(-t, one) @ inner @ self._turned(t, one)
+
+    def _turned(self, t: Any, size: Float[Array, " d"]) -> Float[Array, "d d"]:
+        assert self.across is not None
+        angle = t * self.turn
         return jnp.diag(size * jnp.cos(angle)) + self.across * (size * jnp.sin(angle))[None]
 
     @property
@@ -166,8 +191,32 @@ class Series(eqx.Module):
 
     matrix: Float[Array, "d d"]
 
-    def __call__(self, t: Any) -> Float[Array, "d d"]:
-        return jax.scipy.linalg.expm(t * self.matrix)
+    def __call__(self, t: Any, saturated: bool = False) -> Float[Array, "d d"]:
+        if not saturated:
+            return jax.scipy.linalg.expm(t * self.matrix)
+        log_size, shape = self._scaled(t)
+        return jnp.exp(jnp.minimum(log_size, _most(shape.dtype))) * shape
+
+    def conjugate(self, t: Any, matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+        """`e^{-tV} M e^{tV}`."""
+        (ahead, forward), (behind, back) = self._scaled(t), self._scaled(-t)
+        return jnp.exp(ahead + behind) * (back @ matrix @ forward)
+
+    def _scaled(self, t: Any) -> tuple[Float[Array, ""], Float[Array, "d d"]]:
+        """`e^{tV} = e^c E`, the largest entry of E about 1: squared from a small matrix, and divided by its size each time."""
+        matrix = t * self.matrix
+        norm = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(matrix), axis=1)))
+        halvings = jnp.clip(jnp.ceil(jnp.log2(jnp.maximum(norm, 1))), 0, _HALVINGS)
+
+        def square(carry: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], None]:
+            log_size, shape = carry
+            squared = shape @ shape
+            size = jax.lax.stop_gradient(jnp.max(jnp.abs(squared)))
+            new = (2 * log_size + jnp.log(size), squared / size)
+            return jax.tree.map(lambda a, b: jnp.where(i < halvings, a, b), new, carry), None
+
+        first = (jnp.zeros((), matrix.dtype), jax.scipy.linalg.expm(matrix / 2**halvings))
+        return jax.lax.scan(square, first, jnp.arange(_HALVINGS))[0]
 
 
 def exponential(matrix: Float[Array, "d d"]) -> tuple[Array, Array, Decomposed | Series]:

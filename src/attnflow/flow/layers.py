@@ -15,6 +15,7 @@ from attnflow.flow.path import Path, Status
 from attnflow.flow.progress import tracker
 from attnflow.flow.report import engine, worst
 from attnflow.flow.schedules import Scheduled
+from attnflow.flow.verdict import check_resolved
 from attnflow.measures import Affine, FlowingMeasure, Measure
 from attnflow.sums import Engine
 
@@ -146,7 +147,9 @@ def _path(stack: Stack, mu: FlowingMeasure, ts: Array, states: PyTree, reports: 
     """The frames before the first that is not finite, and how the stack ended."""
     finite = np.all([np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in jax.tree.leaves(states)], axis=0)
     count = len(finite) if finite.all() else int(np.argmin(finite))
-    status = Status("reached" if count == len(ts) else "blow-up", float(ts[count - 1]))
+    lost = "stalled" if mu.bounded else "blow-up"
+    status = Status("reached" if count == len(ts) else lost, float(ts[count - 1]))
+    check_resolved(mu, reports)
     figures = worst([jax.tree.map(lambda leaf, k=k: leaf[k], reports) for k in range(count - 1)])
     stats = {"solver": "layers", "layers": count - 1} | engine(mu, stack.sums) | figures
     return Path(ts[:count], jax.tree.map(lambda leaf: jnp.asarray(leaf[:count]), states), status, stats, mu)

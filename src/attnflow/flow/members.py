@@ -36,7 +36,8 @@ class System(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """How each member ended: 0 it reached t1, 1 it stopped before, 2 it failed; when; after how many steps, rejected ones included."""
+    """How each member ended: 0 it reached the end, 1 it stopped before, 2 it failed; after which time and how many steps, rejected ones
+    included."""
 
     status: Int[Array, " b"]
     time: Float[Array, " b"]
@@ -44,7 +45,10 @@ class Ends(NamedTuple):
 
 
 class _Carry(NamedTuple):
+    """`lost` is what rounding took from the sum t of steps, so that short ones late in a run count (Kahan)."""
+
     t: Float[Array, " b"]
+    lost: Float[Array, " b"]
     step: Float[Array, " b"]
     state: Float[Array, "n b"]
     rate: Float[Array, "n b"]
@@ -54,28 +58,28 @@ class _Carry(NamedTuple):
     steps: Int[Array, " b"]
 
 
-def march(system: System, state: Float[Array, "n b"], ts: Float[Array, " t"], t0: Array, t1: Array, max_steps: int) -> tuple[PyTree, Ends]:
-    """From t0 to t1: the observables at the increasing times `ts`, time first and members last, and how members ended.
+def march(system: System, state: Float[Array, "n b"], ts: Float[Array, " t"], t1: Array, max_steps: int) -> tuple[PyTree, Ends]:
+    """From time 0 to t1: the observables at the increasing times `ts`, time first and members last, and how members ended.
 
     After a member stops, its observables are those of the state in which it did; where it failed, they are NaN.
     """
-    t = jnp.broadcast_to(t0, state.shape[1:])
+    t = jnp.zeros(state.shape[1:], t1.dtype)
     rate = system.rate(t, state)
     speed = jnp.max(jnp.abs(rate), axis=0)
     # A cautious guess: the motion turns as fast as it moves.
-    step = jnp.minimum((t1 - t0) / 10, 0.5 * system.tolerance ** (1 / _ORDER) / jnp.maximum(speed, 1e-30))
+    step = jnp.minimum(t1 / 10, 0.5 * system.tolerance ** (1 / _ORDER) / jnp.maximum(speed, 1e-30))
     zero = jnp.zeros(t.shape, jnp.int32)
     saved = jax.tree.map(lambda a: jnp.full((len(ts), *a.shape), jnp.nan, a.dtype), jax.eval_shape(system.observe, state))
-    first = _Carry(t, step, state, rate, zero, saved, jnp.where(jnp.isfinite(speed), _RUNNING, FAILED).astype(jnp.int32), zero)
+    first = _Carry(t, t, step, state, rate, zero, saved, jnp.where(jnp.isfinite(speed), _RUNNING, FAILED).astype(jnp.int32), zero)
     frame, saved = _save(system, first, ts, t, lambda at: state)
     first = first._replace(frame=frame, saved=saved)
-    last = jax.lax.while_loop(lambda c: jnp.any(c.status == _RUNNING), lambda c: _advance(system, c, ts, t0, t1, max_steps), first)
+    last = jax.lax.while_loop(lambda c: jnp.any(c.status == _RUNNING), lambda c: _advance(system, c, ts, t1, max_steps), first)
     held = (last.status == STOPPED)[None] & (jnp.arange(len(ts))[:, None] >= last.frame[None])
     saved = jax.tree.map(lambda a, now: jnp.where(_like(held, a), now[None], a), last.saved, system.observe(last.state))
     return saved, Ends(last.status, last.t, last.steps)
 
 
-def _advance(system: System, c: _Carry, ts: Array, t0: Array, t1: Array, max_steps: int) -> _Carry:
+def _advance(system: System, c: _Carry, ts: Array, t1: Array, max_steps: int) -> _Carry:
     """One step of every member that is not done."""
     running, left = c.status == _RUNNING, t1 - c.t
     # A step that all but reaches the end goes to the end: round-off must not leave a sliver behind.
@@ -88,11 +92,13 @@ def _advance(system: System, c: _Carry, ts: Array, t0: Array, t1: Array, max_ste
     size = jnp.where(jnp.isfinite(size), size, jnp.inf)
     accepted = running & (size <= 1)
     step = jnp.where(running, h * jnp.clip(_SAFETY * jnp.maximum(size, 1e-10) ** (-1 / _ORDER), _SHRINK, _GROW), c.step)
-    now = jnp.where(accepted, jnp.where(h == left, t1, c.t + h), c.t)
+    total = c.t + (h - c.lost)
+    now = jnp.where(accepted, jnp.where(h == left, t1, total), c.t)
+    lost = jnp.where(accepted, (total - c.t) - (h - c.lost), c.lost)
     halfway = c.state + h[None] * _combine(_HALFWAY, stages)
 
     def between(at: Array) -> Array:
-        part = jnp.where(h > 0, (at - c.t) / jnp.where(h > 0, h, 1), 0)
+        part = jnp.clip(jnp.where(h > 0, (at - c.t) / jnp.where(h > 0, h, 1), 0), 0, 1)
         return _quartic(part[None], c.state, new, halfway, h[None] * stages[0], h[None] * stages[-1])
 
     frame, saved = _save(system, c, ts, now, between)
@@ -101,9 +107,10 @@ def _advance(system: System, c: _Carry, ts: Array, t0: Array, t1: Array, max_ste
     status = jnp.where(running & (now >= t1), REACHED, c.status)
     if system.over is not None:
         status = jnp.where(accepted & (status == _RUNNING) & system.over(now, state, rate), STOPPED, status)
-    smallest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-    status = jnp.where((status == _RUNNING) & ((steps >= max_steps) | (step < smallest)), FAILED, status)
-    return _Carry(now, step, state, rate, frame, saved, status, steps)
+    # A circle is compact: steps shrink without end only where the velocity is not finite.
+    none = ~(step >= 2**10 * jnp.finfo(t1.dtype).tiny)
+    status = jnp.where((status == _RUNNING) & ((steps >= max_steps) | none), FAILED, status)
+    return _Carry(now, lost, step, state, rate, frame, saved, status, steps)
 
 
 def _save(system: System, c: _Carry, ts: Array, now: Array, state_at: Callable[[Array], Array]) -> tuple[Array, PyTree]:

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
 
 from attnflow._arrays import positive
 from attnflow.flow.times import Times
@@ -31,5 +30,4 @@ def default_step(mu: FlowingMeasure, step: Any, noise: Noise | None, span: Times
     """The step of a run: the given one; for tokens with noise a fixed one."""
     if step is not None or noise is None or not isinstance(mu, Particles):
         return step
-    width: Array = (span.t1 - span.t0) / _STEPS
-    return width
+    return span.length / _STEPS

@@ -1,6 +1,7 @@
 """What `solve` returns: frames of a measure along time, and how the run ended."""
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -12,25 +13,35 @@ from attnflow._arrays import array, known
 from attnflow.flow.observe import Observed
 from attnflow.measures import FlowingMeasure
 
+Kind = Literal["reached", "blow-up", "stalled", "budget", "unresolved", "stopped", "steady", "consensus", "interrupted"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Status:
     """How a run ended.
 
     - `reached`: at `t1`.
-    - `blow-up`: the solution left every bound at `time`; the path has it up to there.
+    - `blow-up`: the solution left every bound at `time`, or would so soon after t1 that the tolerance cannot tell them apart; the path has
+      it up to there. Not on a compact space.
     - `stalled`: the step size underflowed at `time` while the velocity stayed bounded (a jump of the velocity, or too tight a tolerance),
       or the surrogate of a gradient flow degenerated there.
     - `budget`: `max_steps` were spent at `time`.
+    - `unresolved`: the kernel became narrower than the cells of the `Grid` after `time`.
     - `stopped`: the condition `until` held at `time`; `steady` and `consensus` for those conditions.
     - `interrupted`: the run was cut off at `time`, and the path was loaded from what it had written.
+
+    `time` is known to `within` about ten times the relative tolerance, 0 where it is exact; only those digits are printed.
     """
 
-    kind: Literal["reached", "blow-up", "stalled", "budget", "stopped", "steady", "consensus", "interrupted"]
+    kind: Kind
     time: Any
+    within: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.kind} at t = {float(self.time):.10g}"
+        time = float(self.time)
+        # Digits beyond what the tolerance gives are not shown.
+        shown = round(time, math.floor(-math.log10(self.within))) if self.within > 0 else time
+        return f"{self.kind} at t = {shown:.{15 if self.within > 0 else 10}g}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,7 +53,7 @@ class Path:
     observable.
     """
 
-    ts: Float[Array, " t"]
+    ts: Float[Array, " t"] | Float[np.ndarray, " t"]
     states: PyTree[Float[Array, "t ..."]]
     status: Status
     stats: dict[str, Any]

@@ -8,17 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from attnflow._arrays import array
+from attnflow._arrays import array, known
 from attnflow.flow.observe import Observed, series
 from attnflow.flow.path import Path, Status
 from attnflow.flow.store import Store, fingerprint, provenance
+from attnflow.flow.times import labels
 from attnflow.measures import Circle, FlowingMeasure, Gaussian, Grid, Icosphere, Interval, Order, Particles, Zonal
 from attnflow.spaces import Euclidean, Sphere
 
 _SPACES = {"Euclidean": Euclidean, "Sphere": Sphere}
 _AXES = {axis.__name__: axis for axis in (Circle, Icosphere, Interval, Order, Zonal)}
 # The figures of a segment that are kept with its frames.
-_FIGURES = ("reached", "left", "stopped", "out_of_steps", "finite", "accepted", "rejected")
+_FIGURES = ("frames", "reached", "left", "stopped", "out_of_steps", "finite", "speed", "pace", "accepted", "rejected")
 
 
 class Frames(NamedTuple):
@@ -73,7 +74,10 @@ class Record:
         keep = np.isfinite(frames.ts)
         for leaf in jax.tree.leaves(frames.states):
             keep &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
-        return jax.tree.map(lambda leaf: leaf[keep], frames)
+        frames = jax.tree.map(lambda leaf: leaf[keep], frames)
+        # A segment that ended where it began has the last frame of the one before again.
+        later = np.append(True, np.diff(frames.ts) > 0)[: len(frames.ts)]
+        return jax.tree.map(lambda leaf: leaf[later], frames)
 
     def on_host(self) -> dict[str, Observed]:
         """The host observables at the ends of the segments."""
@@ -84,6 +88,7 @@ class Record:
 def figures_of(outcome: Any) -> dict[str, Any]:
     """The figures of a segment as plain numbers."""
     plain = {name: np.asarray(getattr(outcome, name)).item() for name in _FIGURES}
+    plain["time"] = float(np.asarray(outcome.time, np.float64).sum())
     return plain | {"report": jax.tree.map(lambda leaf: np.asarray(leaf).item(), outcome.report)}
 
 
@@ -97,10 +102,12 @@ def path_of(
     measure: FlowingMeasure,
 ) -> Path:
     """The path; if positions were not kept, its one frame is the last state."""
-    observed = {name: Observed(frames.ts, values) for name, values in frames.observed.items()} | on_host
+    ts = labels(frames.ts, measure.dtype) if isinstance(frames.ts, np.ndarray) else frames.ts
+    observed = {name: Observed(ts, values) for name, values in frames.observed.items()} | on_host
     if frames.states is None:
-        return Path(array(t)[None], jax.tree.map(lambda leaf: leaf[None], state), status, stats, measure, observed)
-    return Path(array(frames.ts), jax.tree.map(array, frames.states), status, stats, measure, observed)
+        last = labels(np.asarray([t], np.float64), measure.dtype) if known(t) else t[None]
+        return Path(last, jax.tree.map(lambda leaf: leaf[None], state), status, stats, measure, observed)
+    return Path(ts, jax.tree.map(array, frames.states), status, stats, measure, observed)
 
 
 def dataset(measure: FlowingMeasure, frames: Frames, ends: list[End], attributes: dict[str, Any]) -> Any:
@@ -151,7 +158,7 @@ def load_path(folder: Any) -> Path:
         t, state = final.ts[-1], jax.tree.map(lambda leaf: jnp.asarray(leaf[-1]), final.states)
     else:
         t, state = frames.ts[-1], None
-    status = Status("interrupted", float(t)) if ended is None else Status(ended["kind"], ended["time"])
+    status = Status("interrupted", float(t)) if ended is None else Status(ended["kind"], ended["time"], ended.get("within", 0.0))
     stats = {} if ended is None else ended["stats"]
     return path_of(frames, record.on_host(), state, t, status, stats | {"provenance": header["provenance"]}, measure)
 
@@ -175,7 +182,7 @@ def save_path(path: Path, folder: Any) -> None:
     if not kept:
         store.replace_last(dataset(path.measure, last, [], {}))
     store.append(0, dataset(path.measure, frames, ends, {"figures": "{}"}), None)
-    store.finish({"kind": path.status.kind, "time": float(path.status.time), "stats": stats})
+    store.finish({"kind": path.status.kind, "time": float(path.status.time), "within": path.status.within, "stats": stats})
 
 
 def _measure(data: Any) -> FlowingMeasure:

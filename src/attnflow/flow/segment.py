@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from attnflow.flow.loop import Moving, empty_frames, march
+from attnflow.flow.clock import Clock, clock
+from attnflow.flow.loop import Moving, empty_frames, largest, march
 from attnflow.flow.stepping import Carried, Settled
 from attnflow.measures import FlowingMeasure, Noise
 from attnflow.sums import Engine
@@ -17,7 +18,7 @@ from attnflow.sums import Engine
 
 class Problem(eqx.Module):
     """The differential equation and its stepper. A compiled segment depends on this and on times; numbers in it are arrays, so that
-    changing their values does not compile again."""
+    changing their values does not compile again. `rtol` is the tolerance of adaptive steps, `None` for others."""
 
     field: Any
     measure: FlowingMeasure
@@ -28,16 +29,13 @@ class Problem(eqx.Module):
     until: Callable | None
     noise: Noise | None
     room: Array | None
+    rtol: Array | None
     keep_states: bool = eqx.field(static=True)
-
-    def velocity(self, mu: Any, t: Array) -> Callable:
-        """The velocity of a measure at time t."""
-        return self.field.at(mu, t, self.sums)
 
     def rate(self, t: Array, state: PyTree) -> PyTree:
         """d(state)/dt along the velocity, without noise."""
         mu = self.measure.with_state(self.measure.settle(state))
-        return mu.rate(self.velocity(mu, t))
+        return mu.rate(self.field.at(mu, t, self.sums))
 
     def frame(self, state: PyTree) -> tuple[PyTree, dict[str, Array]]:
         """What is saved of a state: itself, brought back to its space, if positions are kept, and the observables."""
@@ -64,108 +62,137 @@ class Problem(eqx.Module):
             return lambda t, state: self.left(state)
         return lambda t, state: self.left(state) | self.over(t, state)
 
-    @property
-    def term(self) -> diffrax.AbstractTerm:
-        return self.measure.motion(self.velocity, self.noise)
+    def clock(self, t: Array) -> Clock:
+        """The clock of a segment that begins at time t."""
+        return clock(t, self.controller.jumps, self.measure.dtype)
+
+    def term(self, clock: Clock, number: Array) -> diffrax.AbstractTerm:
+        """The equation in the local time of a clock, for the step with this number since the start: every step has noise of its own, and a
+        run that goes on after a break draws what it would have drawn."""
+        noise = self.noise
+        if noise is not None and noise.key is not None:
+            noise = Noise(noise.sigma, jax.random.fold_in(noise.key, number))
+        return self.measure.motion(lambda mu, s: self.field.at(mu, clock.at(s), self.sums), noise)
 
 
 class Carry(NamedTuple):
-    """What one segment hands to the next: the time, the state, and those of diffrax's solver and controller."""
+    """What one segment hands to the next: the state, those of diffrax's solver and controller, and how many steps there were. The time is
+    on the host."""
 
-    t: Array
     state: PyTree
     solver: PyTree
     control: PyTree
     jumped: Array | None
+    steps: Array
 
 
 class Outcome(NamedTuple):
-    """The figures of one segment; `ts` are the times that were saved, infinity for those that were not reached."""
+    """The figures of one segment. The time it took is the sum of `time`; the first `frames` frames were saved; `pace` is by how much the
+    state changes, relative to its size, in the step that would come next, and `speed` that by time."""
 
-    ts: Array
+    time: Array
+    frames: Array
     reached: Array
     left: Array
     stopped: Array
     out_of_steps: Array
     finite: Array
+    speed: Array
+    pace: Array
     accepted: Array
     rejected: Array
     report: PyTree
 
 
 @eqx.filter_jit
-def start(problem: Problem, t0: Array) -> tuple[Carry, Array]:
-    """The carry before the first step, and the largest rate of change there."""
-    term, state = problem.term, problem.measure.state
+def start(problem: Problem, t: Array, steps: Array | None = None) -> tuple[Carry, Array, PyTree]:
+    """The carry at time t before the first step, or after so many; the largest rate of change there, and the figures of the velocity."""
+    state, dtype = problem.measure.state, problem.measure.dtype
+    steps = jnp.array(0) if steps is None else steps
+    term, zero = problem.term(problem.clock(t), steps), jnp.zeros((), dtype)
     order = problem.solver.error_order(term)
-    speed, size = largest(problem.rate(t0, state)), largest(state)
+    mu = problem.measure.with_state(problem.measure.settle(state))
+    velocity = problem.field.at(mu, problem.clock(t).at(zero), problem.sums)
+    speed, size = largest(mu.rate(velocity)), largest(state)
     # A hundredth of the time in which the state would double: short, and the controller lengthens it within a few steps. A second
     # evaluation of the velocity would tell more, and take longer to compile than those steps take to run.
     guess = 0.01 * jnp.where(speed > 0, jnp.where(size > 0, size, 1) / jnp.where(speed > 0, speed, 1), 1)
-    end, control = problem.controller.init(term, t0, t0, state, guess, None, problem.solver.func, order)
-    jumped = None if problem.controller.jumps is None else jnp.array(False)
-    carry = Carry(t0, state, problem.solver.init(term, t0, end, state, None), control, jumped)
-    return _strong(carry), speed
+    controller = problem.controller.seen(problem.clock(t))
+    end, control = controller.init(term, zero, zero, state, guess, None, problem.solver.func, order)
+    jumped = None if controller.jumps is None else jnp.array(False)
+    carry = Carry(state, problem.solver.init(term, zero, end, state, None), control, jumped, steps)
+    return _strong(carry), speed, getattr(velocity, "report", {})
 
 
 @eqx.filter_jit
 def segment(
-    problem: Problem, carry: Carry, ts: Array, end: Array, max_steps: int, differentiable: bool = False
+    problem: Problem, carry: Carry, begin: Array, ts: Array, length: Array, max_steps: int, differentiable: bool = False
 ) -> tuple[Carry, PyTree, Outcome]:
-    """From `carry.t` to `end`, saving at `ts`; interpolated frames are settled too."""
+    """From time `begin` on for the time `length`, saving at the times `ts` since then; interpolated frames are settled too."""
+    zero, clock = jnp.zeros((), problem.measure.dtype), problem.clock(begin)
     # A first step that all but reaches the end goes to the end: round-off must not leave a sliver behind.
-    planned, reach = carry.control[1], end - carry.t
-    first = jnp.where(planned > (1 - 1e-5) * reach, reach, planned)
-    jumps = problem.controller.jumps
-    if jumps is not None:
-        first = problem.controller.before_jump(carry.t, carry.t + first) - carry.t
+    planned = carry.control[1]
+    first = jnp.where(planned > (1 - 1e-5) * length, length, planned)
+    if problem.controller.jumps is not None:
+        jumps = clock.local_jumps
+        first = problem.controller.seen(clock).before_jump(zero, first)
         # A frame at a jump is taken just before it: no step ends on the jump itself.
-        ts = jnp.where(jnp.any(ts[:, None] == jumps[None], axis=1), jnp.nextafter(ts, carry.t), ts)
+        ts = jnp.where(jnp.any(ts[:, None] == jumps[None], axis=1), jnp.nextafter(ts, zero), ts)
     # Conditions that hold at the start, as when a run goes on after it stopped, end the segment there.
     over = problem.conditions
-    begin = Moving(
-        t=carry.t,
-        t_next=jnp.minimum(carry.t + first, end),
+    moving = Moving(
+        clock=clock,
+        t=zero,
+        t_next=jnp.minimum(first, length),
         y=carry.state,
         solver=carry.solver,
         control=carry.control,
         jumped=carry.jumped,
+        worn=zero,
+        speed=zero,
         fine=jnp.asarray(True),
-        over=jnp.array(False) if over is None else over(carry.t, carry.state),
+        over=jnp.array(False) if over is None else over(clock.at(zero), carry.state),
         accepted=jnp.array(0),
         rejected=jnp.array(0),
         frame=jnp.array(0),
         saved=empty_frames(problem.frame, carry.state, len(ts)),
     )
-    last = march(problem.term, problem.solver, problem.controller, begin, ts, end, problem.frame, over, max_steps, differentiable)
-    velocity = problem.field.at(problem.measure.with_state(last.y), last.t, problem.sums)
+    last = march(
+        lambda clock, number: problem.term(clock, carry.steps + number),
+        problem.solver,
+        problem.controller,
+        moving,
+        ts,
+        length,
+        problem.frame,
+        over,
+        max_steps,
+        differentiable,
+    )
+    velocity = problem.field.at(problem.measure.with_state(last.y), last.clock.at(last.t), problem.sums)
     left = jnp.array(False) if problem.room is None else last.over & problem.left(last.y)
-    reached = (last.t >= end) & last.fine & ~last.over
+    reached = (last.t >= last.clock.local(length)) & last.fine & ~last.over
     outcome = Outcome(
-        jnp.where(jnp.arange(len(ts)) < last.frame, ts, jnp.inf),
+        jnp.stack([last.clock.behind, last.clock.rest, last.t]),
+        last.frame,
         reached,
         left,
         last.over & ~left,
         ~reached & last.fine & ~last.over,
         jnp.isfinite(largest(last.y)),
+        last.speed,
+        last.speed * last.control[1],
         last.accepted,
         last.rejected,
         getattr(velocity, "report", {}),
     )
-    after = Carry(last.t, last.y, last.solver, last.control, last.jumped)
-    return _strong(after), last.saved, outcome
+    return _strong(Carry(last.y, last.solver, last.control, last.jumped, carry.steps + last.accepted)), last.saved, outcome
 
 
 @eqx.filter_jit
 def frame(problem: Problem, state: PyTree) -> tuple[PyTree, dict[str, Array]]:
     """What is saved of one state, compiled."""
     return problem.frame(state)
-
-
-@eqx.filter_jit
-def relative_speed(problem: Problem, carry: Carry) -> Array:
-    """`|d(state)/dt| / (1 + |state|)`, each in its largest entry."""
-    return largest(problem.rate(carry.t, carry.state)) / (1 + largest(carry.state))
 
 
 def extent(points: Array) -> Array:
@@ -176,8 +203,3 @@ def extent(points: Array) -> Array:
 def _strong(carry: Carry) -> Carry:
     """Every leaf an array without weak type, so that the first and the later segments are one compiled program."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), carry)
-
-
-def largest(tree: PyTree) -> Array:
-    """The largest absolute value in a pytree; NaN if there is one."""
-    return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree)]))

@@ -5,6 +5,7 @@ segment boundary is only a place where a step ends. Segments are fixed by the ar
 numbers. Inside `jit` and `grad` there is one segment and no host decision: the run must reach t1, or it raises.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnflow._arrays import array, known, on_host, positive
+from attnflow._arrays import array, known, positive
+from attnflow.attention.normalisations.unnormalized import Unnormalized
+from attnflow.flow.clock import depends_on_time
+from attnflow.flow.events import fitted
 from attnflow.flow.noise import default_step, noise_of
 from attnflow.flow.observe import split
 from attnflow.flow.path import Path, Status
@@ -22,10 +26,11 @@ from attnflow.flow.plan import at_state, outgrown, planned, with_sums
 from attnflow.flow.progress import tracker
 from attnflow.flow.record import End, Frames, Record, figures_of, load_path, path_of
 from attnflow.flow.report import engine, worst
-from attnflow.flow.segment import Carry, Problem, frame, relative_speed, segment, start
-from attnflow.flow.stepping import Carried, Settled, controller
+from attnflow.flow.segment import Carry, Problem, frame, segment, start
+from attnflow.flow.stepping import Carried, Settled, controller, tolerances
 from attnflow.flow.store import Store, fingerprint, provenance
-from attnflow.flow.times import Block, Times, blocks, times
+from attnflow.flow.times import Block, Times, blocks, times, widest
+from attnflow.flow.verdict import check_resolved, resolved, verdict
 from attnflow.measures import FlowingMeasure, Grid, Measure
 from attnflow.sums import Engine
 
@@ -94,63 +99,89 @@ def solve(
     compiled, on_host = split(observe)
     shaken = noise_of(noise, key, mu)
     step = default_step(mu, step, shaken, span)
-    problem = problem_of(field, mu, span, rtol, atol, solver, step, sums, compiled, until, keep_states, shaken)
+    problem = problem_of(field, mu, span.length, rtol, atol, solver, step, sums, compiled, until, keep_states, shaken)
     if known(problem, span):
-        problem = planned(problem, mu.state, span.t0, sums)
-    carry, rate = start(problem, span.t0)
+        problem = planned(problem, mu.state, float(span.t0), sums)
+        _warn_of_late_times(problem, span)
+    carry, rate, report = start(problem, widest(span.t0))
     if not known(problem, carry, span):
         if on_host or until is not None or out is not None:
             raise ValueError("inside jit and grad solve has no host observables, no until and no out; call it outside")
         return _solve_traced(problem, carry, span, min(max_steps, _TRACED_STEPS))
+    check_resolved(mu, report)
     if not np.isfinite(np.asarray(rate)):
-        raise ValueError(
-            f"the velocity at t0 must be finite, got {float(rate)}; an unnormalised law with large logits needs Unnormalized(log_scale=...)"
-        )
+        raise ValueError(f"the velocity at t0 must be finite, got {float(rate)} for {_name(field)}{_cure(field)}")
     return _solve_known(problem, carry, span, max_steps, sums, on_host, out, None if step is None else float(step), progress)
 
 
 def _solve_known(problem: Problem, carry: Carry, span: Times, max_steps: int, sums, on_host, out: Any, step, progress) -> Path:
     """Segment after segment, from the start or from where the folder ends; a run that is done there is read."""
-    mu = problem.measure
+    mu, t = problem.measure, float(span.t0)
     store = None if out is None else _store(out, with_sums(problem, sums), span, max_steps)
     if store is not None and store.status() is not None:
         return load_path(out)
     record = Record(mu, store)
     if store is not None and record.blocks:
-        carry = store.carry(carry)
-        problem = planned(problem, carry.state, carry.t, sums)
+        carry, t = store.carry(carry), record.ends[-1].t
+        problem = planned(problem, carry.state, t, sums)
     segments = blocks(span, sum(leaf.size for leaf in jax.tree.leaves(mu.state)), step)
-    with tracker(progress, float(span.t0), float(span.t1)) as advance:
+    with tracker(progress, t, float(span.t1)) as advance:
         while len(record.blocks) < len(segments) and not record.ended:
             block = segments[len(record.blocks)]
-            problem, carry, frames, figures = _stretch(problem, carry, block, span, max_steps, sums, first=not record.blocks)
-            end = End(float(carry.t), {name: function(mu.with_state(carry.state)) for name, function in on_host.items()})
+            problem, carry, t, frames, figures = _stretch(problem, carry, t, block, span, max_steps, sums, first=not record.blocks)
+            end = End(t, {name: function(mu.with_state(carry.state)) for name, function in on_host.items()})
             record.add(frames, figures, end, carry.state, carry)
-            advance(float(carry.t))
+            advance(t)
     frames, last = record.gather(), record.figures[-1]
-    status, stats = _verdict(problem, span, carry, last, frames.ts), _stats(problem, record.figures)
+    status, stats = verdict(problem, span, carry, t, last, frames.ts, max_steps), _stats(problem, record.figures)
     if store is not None:
-        store.finish({"kind": status.kind, "time": status.time, "stats": stats})
-    return path_of(frames, record.on_host(), carry.state, carry.t, status, stats, mu)
+        store.finish({"kind": status.kind, "time": status.time, "within": status.within, "stats": stats})
+    return path_of(frames, record.on_host(), carry.state, t, status, stats, mu)
 
 
-def problem_of(field, mu, span: Times, rtol, atol, solver, step, sums, observe, until, keep_states, noise) -> Problem:
-    """The equation and its stepper, as the arguments of `solve` say."""
+def _warn_of_late_times(problem: Problem, span: Times) -> None:
+    """Warn if the velocity depends on a time that the precision of the state does not resolve."""
+    dtype, t = problem.measure.dtype, max(abs(float(span.t0)), abs(float(span.t1)))
+    if float(jnp.finfo(dtype).eps) * t <= 1e-3 * span.length:
+        return
+    if depends_on_time(problem.rate, array(span.t0, dtype), problem.measure.state):
+        warnings.warn(
+            f"the field depends on time, and {dtype} tells times near {t:.6g} apart only to {float(jnp.spacing(array(t, dtype))):.2g}; "
+            "shift the time of the field, or use double precision",
+            stacklevel=3,
+        )
+
+
+def _name(field: Any) -> str:
+    """A field by its type, a law with its normalisation."""
+    normalize = getattr(field, "normalize", None)
+    return type(field).__name__ + ("" if normalize is None else f" with {type(normalize).__name__}")
+
+
+def _cure(field: Any) -> str:
+    """What helps against a velocity that is not finite."""
+    found = jax.tree.leaves(field, is_leaf=lambda part: isinstance(part, Unnormalized))
+    if any(isinstance(part, Unnormalized) for part in found):
+        return "; an unnormalised law with large logits needs Unnormalized(log_scale=...)"
+    return "; look at field.at(mu, t0) on the tokens"
+
+
+def problem_of(field, mu, length, rtol, atol, solver, step, sums, observe, until, keep_states, noise) -> Problem:
+    """The equation and its stepper over a time of this `length`, as the arguments of `solve` say."""
     given = {name: value for name, value in {"rtol": rtol, "atol": atol, "solver": solver}.items() if value is not None}
     if isinstance(mu, Grid) and given:
         raise ValueError(f"a Grid is stepped by its own scheme, got {', '.join(given)}; leave it out, or give step=")
-    double = mu.dtype == jnp.float64
-    rtol = array(positive("rtol", (1e-7 if double else 1e-4) if rtol is None else rtol), mu.dtype)
-    atol = array(positive("atol", (1e-9 if double else 1e-6) if atol is None else atol), mu.dtype)
+    defaults = tolerances(mu.dtype)
+    rtol = array(positive("rtol", defaults[0] if rtol is None else rtol), mu.dtype)
+    atol = array(positive("atol", defaults[1] if atol is None else atol), mu.dtype)
     step = None if step is None else array(positive("step", step), mu.dtype)
-    smallest = on_host(lambda t0, t1: 16 * jnp.finfo(mu.dtype).eps * (abs(t0) + abs(t1)), span.t0, span.t1)
     jumps = getattr(field, "jumps", None)
     jumps = None if jumps is None else array(jumps, mu.dtype)
-    longest = on_host(lambda t0, t1: (t1 - t0) / 32, span.t0, span.t1) if step is None else step
-    own = mu.own_steps(longest, smallest)
+    own = mu.own_steps(array(length / 32, mu.dtype) if step is None else step)
     settled = Settled(mu.default_solver(noise) if solver is None else solver, mu.settle)
-    steps = controller(rtol, atol, step, smallest, mu.error_norm, jumps) if own is None else Carried(own, jumps)
-    return Problem(field, mu, settled, steps, sums, observe, until, noise, None, keep_states)
+    steps = controller(rtol, atol, step, mu.error_norm, jumps) if own is None else Carried(own, jumps)
+    adaptive = rtol if own is None and step is None else None
+    return Problem(field, mu, settled, steps, sums, observe, fitted(until, rtol, atol), noise, None, adaptive, keep_states)
 
 
 def _store(out: Any, problem: Problem, span: Times, max_steps: int) -> Store:
@@ -176,64 +207,59 @@ def _store(out: Any, problem: Problem, span: Times, max_steps: int) -> Store:
 
 def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -> Path:
     """The whole run as one segment, for `jit` and `grad`."""
-    after, saved, outcome = segment(problem, carry, span.frames, span.t1, max_steps, differentiable=True)
+    since = span.since(problem.measure.dtype)
+    after, saved, outcome = segment(problem, carry, since.start, since.frames, since.length, max_steps, differentiable=True)
     saved = eqx.error_if(
         saved,
         ~outcome.reached,
         f"solve blew up or did not reach t1 within {max_steps} steps; outside jit and grad, path.status says which and when",
     )
-    frames = Frames(span.frames, *saved)
+    ts = array(span.ts, problem.measure.dtype)
     if span.first:
-        first = jax.tree.map(lambda leaf: leaf[None], Frames(span.t0, *problem.frame(problem.measure.state)))
-        frames = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, frames)
+        first = jax.tree.map(lambda leaf: leaf[None], problem.frame(problem.measure.state))
+        saved = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, saved)
+    frames = Frames(ts, *saved)
     stats = {"solver": type(problem.solver.solver).__name__}
     return path_of(frames, {}, after.state, span.t1, Status("reached", span.t1), stats, problem.measure)
 
 
 def _stretch(
-    problem: Problem, carry: Carry, block: Block, span: Times, max_steps: int, sums: Engine | None, first: bool
-) -> tuple[Problem, Carry, Frames, dict[str, Any]]:
-    """One segment. If the cloud outgrows the plan of its sums on the way, there is a new plan, and the rest follows."""
-    parts = [_one(problem, span.t0, problem.measure.state)] if first and span.first else []
-    steps = {"accepted": 0, "rejected": 0}
+    problem: Problem, carry: Carry, t: float, block: Block, span: Times, max_steps: int, sums: Engine | None, first: bool
+) -> tuple[Problem, Carry, float, Frames, dict[str, Any]]:
+    """One segment from time t. If the cloud outgrows the plan of its sums on the way, there is a new plan, and the rest follows. One at
+    whose end the cells of a grid are too coarse did not take place."""
+    parts = [_one(problem, float(span.t0), problem.measure.state)] if first and span.first else []
+    steps, dtype, begin, before = {"accepted": 0, "rejected": 0}, problem.measure.dtype, t, carry
     while True:
-        end = array(block.end, problem.measure.dtype)
-        carry, saved, outcome = segment(problem, carry, array(block.ts), end, max_steps)
+        carry, saved, outcome = segment(problem, carry, widest(t), array(block.ts - t, dtype), array(block.end - t, dtype), max_steps)
         figures = figures_of(outcome)
         steps = {name: count + figures[name] for name, count in steps.items()}
-        parts.append(jax.tree.map(lambda leaf, count=block.count: np.asarray(leaf)[:count], Frames(outcome.ts, *saved)))
+        count = min(figures["frames"], block.count)
+        parts.append(jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], Frames(block.ts, *saved)))
+        t = block.end if figures["reached"] else t + figures["time"]
         fresh = problem
         if outgrown(problem, figures):
-            fresh = planned(problem, carry.state, carry.t, sums)
+            fresh = planned(problem, carry.state, t, sums)
         done = figures["reached"] or not (figures["left"] or fresh.sums != problem.sums)
         problem = fresh
         if done:
             break
-        carry, block = start(at_state(problem, carry.state), carry.t)[0], block.after(float(carry.t))
-    if not figures["reached"] and figures["finite"] and carry.t > max([span.t0, *(t for p in parts for t in p.ts if np.isfinite(t))]):
-        parts.append(_one(problem, carry.t, carry.state))
-    return problem, carry, jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts), figures | steps
+        carry, block = start(at_state(problem, carry.state), widest(t), carry.steps)[0], block.after(t)
+    figures |= steps | {"room": len(block.ts), "unresolved": not resolved(problem.measure, figures["report"])}
+    if figures["unresolved"]:
+        carry, t, parts = before, begin, parts[:1] if first and span.first else []
+        figures["reached"] = False
+    if not figures["reached"] and figures["finite"] and t > max([float(span.t0), *(ts for part in parts for ts in part.ts)]):
+        parts.append(_one(problem, t, carry.state))
+    if not parts:
+        parts.append(jax.tree.map(lambda leaf: leaf[:0], _one(problem, t, carry.state)))
+    return problem, carry, t, jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts), figures
 
 
 def _one(problem: Problem, t: Any, state: Any) -> Frames:
     """A single frame, of a state that is on its space already and is kept as it is."""
     one = Frames(t, state if problem.keep_states else None, frame(problem, state)[1] if problem.observe else {})
     return jax.tree.map(lambda leaf: np.asarray(leaf)[None], one)
-
-
-def _verdict(problem: Problem, span: Times, carry: Carry, last: dict[str, Any], ts: np.ndarray) -> Status:
-    """How a run ended. Near a blow-up at T the relative speed grows like 1/(T - t); at a jump or a stiff spot it does not."""
-    if not last["finite"]:
-        return Status("blow-up", float(ts[-1] if len(ts) else span.t0))
-    if last["reached"]:
-        return Status("reached", float(span.t1))
-    if last["stopped"]:
-        return Status(getattr(problem.until, "kind", "stopped"), float(carry.t))
-    if last["out_of_steps"]:
-        return Status("budget", float(carry.t))
-    speed = float(relative_speed(problem, carry)) * max(abs(float(span.t0)), abs(float(span.t1)))
-    bounded = np.isfinite(speed) and speed < float(jnp.finfo(ts.dtype).eps) ** -0.5
-    return Status("stalled" if bounded else "blow-up", float(carry.t))
 
 
 def _stats(problem: Problem, figures: list[dict[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from attnflow._arrays import known, positive
+from attnflow._arrays import array, known, positive
 from attnflow._rows import dot
 from attnflow.attention.law import Attention
 from attnflow.attention.normalisations.softmax import Softmax
@@ -77,7 +77,15 @@ def staircase(law: Any, mu: Particles, log_t1: Any = math.inf, radius: Any = 1e-
     - `mu`: a few hundred tokens on the sphere at most: all pairs are looked at.
     - `radius`: the distance at which two tokens become one. It is the error of the positions; mergers take time $\log(1/r)$ longer on the
       clock of the pair alone, $r$ the radius, next to nothing in $\log t$.
+
+    Computed in double precision, whatever the precision of the tokens and of JAX.
     """
+    # Rates and mergers are differences of close tokens, far below the round-off of single precision.
+    with jax.enable_x64(True):
+        return _staircase(law, mu, log_t1, radius, progress)
+
+
+def _staircase(law: Any, mu: Any, log_t1: Any, radius: Any, progress: bool) -> Staircase:
     beta, offset, speed = _simple(law, mu)
     r = float(positive("radius", radius))
     if not r < 0.1:
@@ -102,16 +110,17 @@ def _simple(law: Any, mu: Any) -> tuple[Array, Array | None, float]:
         raise TypeError(f"a staircase is for tokens on the sphere, got {type(mu).__name__}")
     if mu.dim != law.logit.dim:
         raise ValueError(f"the law acts on R^{law.logit.dim}, got tokens in R^{mu.dim}")
-    A, V = law.logit.A.astype(mu.dtype), law.value.astype(mu.dtype)
+    A, V = law.logit.A, law.value
     parts = (law.logit.P, law.logit.R, law.logit.p, law.logit.r, law.logit.constant)
     if not known(A, V) or any(part is not None for part in parts):
         raise TypeError("a staircase needs a law whose logit is beta <x, y>, with known numbers")
+    A, V = (array(np.asarray(matrix, np.float64)) for matrix in (A, V))
     for name, matrix in (("K^T Q", np.asarray(A)), ("V", np.asarray(V))):
         if matrix[0, 0] <= 0 or np.abs(matrix - matrix[0, 0] * np.eye(len(matrix))).max() > 0:
             raise ValueError(
                 f"a staircase needs {name} to be a positive multiple of I, got {matrix.tolist()}; elsewhere nothing is metastable"
             )
-    offset = A[0, 0] + law.normalize.log_scale.astype(mu.dtype) if isinstance(law.normalize, Unnormalized) else None
+    offset = A[0, 0] + np.asarray(law.normalize.log_scale, np.float64) if isinstance(law.normalize, Unnormalized) else None
     return A[0, 0], offset, float(V[0, 0])
 
 
@@ -130,12 +139,16 @@ class _State(NamedTuple):
 def _run(
     beta: Array, offset: Array | None, speed: float, mu: Particles, end: float, radius: float, coarse: float, progress: bool
 ) -> Staircase:
-    n, dtype = len(mu.points), mu.dtype
-    label, point, log_w = np.arange(n), np.array(mu.points), np.array(mu.log_weights)
+    n, label = len(mu.points), np.arange(len(mu.points))
+    point = np.array(mu.points, np.float64)
+    point /= np.linalg.norm(point, axis=1)[:, None]
+    weights = np.full(n, 1 / n) if mu.weights is None else np.asarray(mu.weights, np.float64)
+    with np.errstate(divide="ignore"):
+        log_w = np.log(weights / weights.sum())
     # Tokens that are together from the start are one cluster, and no merger.
     while (pair := _within(point, log_w, radius)) is not None:
         _merge(point, log_w, label, pair)
-    state = _fresh(mu.points, jnp.asarray(-jnp.inf, dtype))
+    state = _fresh(jnp.asarray(point), jnp.asarray(-jnp.inf, point.dtype))
     times, pairs, cosines, plateaus, labels = [], [], [], [_plateau(point, log_w, mu)], [label.copy()]
     log_ts, energies, counts = [], [], []
     ending = "one cluster"

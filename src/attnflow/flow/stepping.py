@@ -8,6 +8,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from attnflow.flow.clock import Clock
+
 
 class Settled(diffrax.AbstractWrappedSolver):
     """A diffrax solver whose every step ends with `settle`, such as the retraction to the sphere.
@@ -63,6 +65,10 @@ class Carried(diffrax.AbstractStepSizeController):
     def wrap(self, direction):
         return eqx.tree_at(lambda c: c.controller, self, self.controller.wrap(direction))
 
+    def seen(self, clock: Clock) -> "Carried":
+        """The controller with its jumps in the local time of a clock."""
+        return self if self.jumps is None else Carried(self.controller, clock.local_jumps)
+
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
         end, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
         return self.before_jump(t0, end), (state, end - t0)
@@ -114,8 +120,13 @@ class FixedStep(diffrax.AbstractStepSizeController):
         return jnp.array(True), t1, t1 + self.size, False, (), diffrax.RESULTS.successful
 
 
-def controller(rtol: Any, atol: Any, step: Any, smallest: Any, norm: Callable, jumps: Array | None) -> Carried:
-    """Adaptive to the tolerances, or of fixed `step` if that is given. An adaptive step below `smallest` ends the run."""
+def controller(rtol: Any, atol: Any, step: Any, norm: Callable, jumps: Array | None) -> Carried:
+    """Adaptive to the tolerances, or of fixed `step` if that is given."""
     if step is not None:
         return Carried(FixedStep(step), jumps)
-    return Carried(diffrax.PIDController(rtol=rtol, atol=atol, norm=norm, dtmin=smallest, force_dtmin=False), jumps)
+    return Carried(diffrax.PIDController(rtol=rtol, atol=atol, norm=norm), jumps)
+
+
+def tolerances(dtype: Any) -> tuple[float, float]:
+    """The tolerances rtol and atol of a run that is not given any."""
+    return (1e-7, 1e-9) if dtype == jnp.float64 else (1e-4, 1e-6)

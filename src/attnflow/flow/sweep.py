@@ -15,9 +15,11 @@ import numpy as np
 
 from attnflow._arrays import floats, positive
 from attnflow.flow.batch import Numbers, Plan, run_batch, way_of
+from attnflow.flow.events import fitted
 from attnflow.flow.members import FAILED
+from attnflow.flow.stepping import tolerances
 from attnflow.flow.store import Store, fingerprint, provenance
-from attnflow.flow.times import times
+from attnflow.flow.times import labels, times
 from attnflow.measures import FlowingMeasure, Grid, Particles
 from attnflow.sums import native
 
@@ -78,13 +80,14 @@ def sweep(
         raise ValueError(f"max_steps and batch must be at least 1, got {max_steps} and {batch}")
     span = times(t0, t1, save_at, mu.dtype)
     fixed = None if step is None else positive("step", step).astype(mu.dtype)
-    numbers = Numbers(span, *_tolerances(rtol, atol, mu.dtype), fixed, until)
+    limits = _tolerances(rtol, atol, mu.dtype)
+    numbers = Numbers(span.since(mu.dtype), *limits, fixed, fitted(until, *limits))
     way = way_of(field, mu, step)
     plan = Plan(make, looks, way, max_steps, way == "circle" and native.available())
     _look(plan, mu)
     members = _members(axes, numbers_of_seeds, batch or _batch_size(mu, plan.way))
     store = None if out is None else _store(out, plan, numbers, axes, members)
-    return _dataset(_run(plan, numbers, members, store, progress), plan, axes, numbers_of_seeds, np.asarray(numbers.ts))
+    return _dataset(_run(plan, numbers, members, store, progress), plan, axes, numbers_of_seeds, np.asarray(labels(span.ts, mu.dtype)))
 
 
 def over_seeds(data: "xarray.Dataset") -> tuple["xarray.Dataset", "xarray.Dataset"]:
@@ -159,7 +162,10 @@ def _block(plan: Plan, numbers: Numbers, members: Members, start: int) -> "xarra
         name: (("member", "time", *(f"{name}_{axis}" for axis in range(a.ndim - 2))), np.moveaxis(np.asarray(a), -1, 0))
         for name, a in values.items()
     }
-    variables |= {"status": ("member", np.asarray(ends.status, np.int8)), "ended": ("member", np.asarray(ends.time))}
+    variables |= {
+        "status": ("member", np.asarray(ends.status, np.int8)),
+        "ended": ("member", float(numbers.span.start) + np.asarray(ends.time, np.float64)),
+    }
     variables |= {"steps": ("member", np.asarray(ends.steps))}
     return xarray.Dataset(variables).isel(member=slice(0, count))
 
@@ -206,8 +212,7 @@ def _seeds(seeds: Any) -> np.ndarray:
 
 def _tolerances(rtol: Any, atol: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
     """Those given, or those of `solve`."""
-    defaults = (1e-7, 1e-9) if dtype == jnp.float64 else (1e-4, 1e-6)
-    given = [default if value is None else value for value, default in zip((rtol, atol), defaults)]
+    given = [default if value is None else value for value, default in zip((rtol, atol), tolerances(dtype))]
     return positive("rtol", given[0]).astype(dtype), positive("atol", given[1]).astype(dtype)
 
 
@@ -270,7 +275,7 @@ def _store(out: Any, plan: Plan, numbers: Numbers, axes: dict[str, np.ndarray], 
 
     def program(key: Any, values: Any) -> Any:
         field, mu = plan.make(key, **values)
-        return plan.observed(mu), mu.state, mu.rate(field.at(mu, numbers.span.t0, None))
+        return plan.observed(mu), mu.state, mu.rate(field.at(mu, numbers.span.start.astype(mu.dtype), None))
 
     values = {name: jnp.asarray(a[0]) for name, a in axes.items()}
     compiled = jax.make_jaxpr(program)(jax.random.key(0), values)
@@ -279,9 +284,9 @@ def _store(out: Any, plan: Plan, numbers: Numbers, axes: dict[str, np.ndarray], 
         sweep=getattr(plan.make, "__qualname__", plan.make),
         grid={name: a.tolist() for name, a in axes.items()},
         seeds=len(set(members.seeds.tolist())),
-        t0=numbers.span.t0,
-        t1=numbers.span.t1,
-        frames=len(numbers.ts),
+        t0=numbers.span.start,
+        length=numbers.span.length,
+        frames=len(numbers.span.frames) + numbers.span.first,
         rtol=numbers.rtol,
         step=numbers.step,
         observe=[name for name, _ in plan.observe],

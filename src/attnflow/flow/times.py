@@ -1,4 +1,5 @@
-"""When frames are saved, and how they are grouped into segments."""
+"""When frames are saved, and how they are grouped into segments. Times that are known are doubles on the host, whatever the precision of
+the state: a compiled segment is given times since it began."""
 
 from typing import Any, NamedTuple
 
@@ -8,19 +9,61 @@ from jaxtyping import Array, Float
 
 from attnflow._arrays import array, floats, known
 
+Known = Float[np.ndarray, ""]
+
 
 class Times(NamedTuple):
     """The span of a run, the times of the frames after t0, and whether t0 is a frame itself."""
 
-    t0: Float[Array, ""]
-    t1: Float[Array, ""]
-    frames: Float[Array, " t"]
+    t0: Float[Array, ""] | Known
+    t1: Float[Array, ""] | Known
+    frames: Float[Array, " t"] | Float[np.ndarray, " t"]
     first: bool
+
+    @property
+    def length(self) -> Any:
+        """`t1 - t0`, a plain number if it is known."""
+        return float(self.t1 - self.t0) if known(self) else self.t1 - self.t0
+
+    @property
+    def ts(self) -> Any:
+        """The times of all frames."""
+        return (np if known(self) else jnp).concatenate([self.t0[None], self.frames]) if self.first else self.frames
+
+    def since(self, dtype: Any) -> "Since":
+        """The span as one segment."""
+        return Since(widest(self.t0), array(self.frames - self.t0, dtype), array(self.t1 - self.t0, dtype), self.first)
+
+
+class Since(NamedTuple):
+    """When a segment begins, the times of its frames since then and its length, and whether the beginning is a frame."""
+
+    start: Float[Array, ""]
+    frames: Float[Array, " t"]
+    length: Float[Array, ""]
+    first: bool
+
+    @property
+    def ts(self) -> Float[Array, " t"]:
+        return jnp.concatenate([jnp.zeros_like(self.frames[:1]), self.frames]) if self.first else self.frames
+
+
+def widest(t: Any) -> Float[Array, ""]:
+    """A time as an array of the widest precision that JAX has."""
+    return array(np.asarray(t, jnp.result_type(float))) if known(t) else t.astype(jnp.result_type(float))
+
+
+def labels(ts: np.ndarray, dtype: Any) -> Any:
+    """The times of frames in the precision of the state; in double if that could not tell them apart to a thousandth of their distance."""
+    rounding = np.abs(ts.astype(dtype).astype(np.float64) - ts)
+    if len(ts) and (rounding.max() <= 1e-3 * np.diff(ts).min() if len(ts) > 1 else ts[0] == 0 or rounding[0] <= 1e-6 * abs(ts[0])):
+        return array(ts.astype(dtype))
+    return ts
 
 
 def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
     """The frames asked for by `save_at`, a count or increasing times; t1 is always the last one."""
-    t0, t1 = array(floats("t0", t0, ""), dtype), array(floats("t1", t1, ""), dtype)
+    t0, t1 = _time("t0", t0, "", dtype), _time("t1", t1, "", dtype)
     if known(t0, t1) and not float(t1) > float(t0):
         raise ValueError(f"t1 must be later than t0, got t0 = {float(t0)}, t1 = {float(t1)}")
     if isinstance(save_at, int | np.integer):
@@ -28,17 +71,18 @@ def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
             raise ValueError(f"save_at must be at least 1 frame, got {save_at}")
         count = int(save_at)
         if known(t0, t1):
-            frames = array(np.linspace(np.asarray(t0), np.asarray(t1), max(count, 2), dtype=dtype)[1:])
+            frames = np.linspace(t0, t1, max(count, 2))[1:]
         else:
+            t0, t1 = (array(t, dtype) for t in (t0, t1))
             frames = jnp.linspace(t0, t1, max(count, 2))[1:]
         return Times(t0, t1, frames, count > 1)
-    frames = array(floats("save_at", save_at, "t"), dtype)
+    frames = _time("save_at", save_at, "t", dtype)
     if not known(frames, t0, t1):
         raise ValueError("save_at must be a count of frames inside jit and grad, got times")
-    start, end = np.asarray(t0), np.asarray(t1)
+    start, end, host = np.asarray(t0), np.asarray(t1), np.asarray(frames)
     # Times such as np.geomspace makes miss the ends by round-off; they mean the ends.
-    slack = 8 * np.finfo(end.dtype).eps * max(abs(start), abs(end))
-    host = np.asarray(frames)
+    given = np.asarray(save_at).dtype
+    slack = 8 * np.finfo(np.float32 if given == np.float32 else np.float64).eps * max(abs(start), abs(end))
     host = np.where(np.abs(host - start) <= slack, start, np.where(np.abs(host - end) <= slack, end, host))
     if (np.diff(host) <= 0).any():
         i = int(np.argmax(np.diff(host) <= 0))
@@ -47,7 +91,13 @@ def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
         raise ValueError(f"save_at must lie in [t0, t1] = [{start}, {end}], got times from {host[0]} to {host[-1]}")
     after = host[host > start]
     after = after if len(after) and after[-1] == end else np.append(after, end)
-    return Times(t0, t1, array(after), bool(host[0] == start))
+    return Times(t0, t1, after, bool(host[0] == start))
+
+
+def _time(name: str, value: Any, shape: str, dtype: Any) -> Any:
+    """Times in double on the host, or being traced in the precision of the state."""
+    checked = floats(name, np.asarray(value, jnp.result_type(float)) if isinstance(value, np.ndarray) else value, shape)
+    return np.asarray(value, np.float64) if known(checked) else checked.astype(dtype)
 
 
 class Block(NamedTuple):
@@ -60,7 +110,7 @@ class Block(NamedTuple):
     def after(self, t: float) -> "Block":
         """What is left of it after time t."""
         rest = self.ts[: self.count][self.ts[: self.count] > t]
-        return Block(self.end, np.append(rest, np.full(len(self.ts) - len(rest), self.end)).astype(self.ts.dtype), len(rest))
+        return Block(self.end, np.append(rest, np.full(len(self.ts) - len(rest), self.end)), len(rest))
 
 
 def blocks(span: Times, size: int, step: float | None) -> list[Block]:
@@ -78,8 +128,8 @@ def blocks(span: Times, size: int, step: float | None) -> list[Block]:
     else:
         steps = max(1, int(np.ceil((t1 - t0) / step - 1e-6)))
         marks = np.unique(np.linspace(0, steps, segments + 1).round())[1:]
-        ends = [*(t0 + step * marks[:-1]).astype(frames.dtype).tolist(), t1]
+        ends = [*(t0 + step * marks[:-1]).tolist(), t1]
         owner = np.searchsorted(ends, frames)
         groups = [frames[owner == i] for i in range(len(ends))]
         width = max(1, *map(len, groups))
-    return [Block(end, np.append(g, np.full(width - len(g), end)).astype(frames.dtype), len(g)) for end, g in zip(ends, groups)]
+    return [Block(end, np.append(g, np.full(width - len(g), end)), len(g)) for end, g in zip(ends, groups)]

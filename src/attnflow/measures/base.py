@@ -87,6 +87,11 @@ class FlowingMeasure(Measure):
         return jax.tree.leaves(self.state)[0].dtype
 
     @property
+    def bounded(self) -> bool:
+        """Whether no state leaves every bound, as on a compact space: then nothing blows up."""
+        return self.space.compact
+
+    @property
     def about(self) -> dict[str, Any]:
         """What a file says of the measure beside its arrays."""
         return {"picture": type(self).__name__, "space": type(self.space).__name__}
@@ -106,7 +111,7 @@ class FlowingMeasure(Measure):
         """The stepper used when `solve` is not given one."""
         return diffrax.Tsit5()
 
-    def own_steps(self, longest: Any, smallest: Any) -> diffrax.AbstractStepSizeController | None:
+    def own_steps(self, longest: Any) -> diffrax.AbstractStepSizeController | None:
         """The controller of a picture whose steps follow from a bound of its own; `None` if they follow from tolerances."""
         return None
 

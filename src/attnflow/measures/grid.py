@@ -215,8 +215,12 @@ class Grid(FlowingMeasure):
     def default_solver(self, noise: Noise | None = None) -> Upwind:
         return Upwind(self.mesh, None if noise is None else noise.sigma.astype(self.dtype) ** 2 / 2)
 
-    def own_steps(self, longest: Any, smallest: Any) -> Courant:
-        return Courant(longest, smallest)
+    def own_steps(self, longest: Any) -> Courant:
+        return Courant(longest)
+
+    @property
+    def bounded(self) -> bool:
+        return True
 
     def frame(self, states: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
         return {"mass": (("time", *self.axis_names), states)}

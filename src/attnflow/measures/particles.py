@@ -124,8 +124,7 @@ class Particles(FlowingMeasure):
 
 
 class Shaken(diffrax.AbstractTerm):
-    """`sigma P_x o dB`. The increment over a step is drawn from the key and the time the step begins: a run that goes on after a break, on
-    the same steps, draws the same."""
+    """`sigma P_x o dB` over one step, whose increment is drawn from the key of the noise: the solver gives every step a key of its own."""
 
     measure: Particles
     noise: Noise
@@ -136,8 +135,6 @@ class Shaken(diffrax.AbstractTerm):
     def contr(self, t0, t1, **kwargs):
         points, key = self.measure.points, self.noise.key
         assert key is not None
-        for bits in jax.lax.bitcast_convert_type(jnp.asarray(t0, points.dtype), jnp.uint32).reshape(-1):
-            key = jax.random.fold_in(key, bits)
         return jnp.sqrt(t1 - t0) * jax.random.normal(key, points.shape, points.dtype)
 
     def prod(self, vf, control):

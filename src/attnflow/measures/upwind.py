@@ -76,10 +76,9 @@ class Upwind(diffrax.AbstractSolver):
 
 
 class Courant(diffrax.AbstractStepSizeController):
-    """Steps as long as the Courant number allows, and no longer than `longest`. A step below `smallest` ends the run."""
+    """Steps as long as the Courant number allows, and no longer than `longest`."""
 
     longest: Array
-    smallest: Array
 
     def wrap(self, direction):
         return self
@@ -95,6 +94,5 @@ class Courant(diffrax.AbstractStepSizeController):
         # NaN is not kept, and is tried again with a shorter step.
         factor = jnp.where(jnp.isfinite(number), factor, 0.2)
         size = jnp.minimum(h * factor, self.longest)
-        result = diffrax.RESULTS.where(size < self.smallest, diffrax.RESULTS.dt_min_reached, diffrax.RESULTS.successful)
         start = jnp.where(keep, t1, t0)
-        return keep, start, start + size, False, (), result
+        return keep, start, start + size, False, (), diffrax.RESULTS.successful

@@ -80,7 +80,7 @@ def limit_shape(path: Path, value: Any = None, direction: Any = None, tolerance:
     left = _left(path, value, direction)
     if path.status.kind == "blow-up":
         return Verdict("blow-up", f"the solution left every bound at t = {float(path.status.time):.6g}", tolerance)
-    if path.status.kind in ("stalled", "budget", "interrupted"):
+    if path.status.kind in ("stalled", "budget", "unresolved", "interrupted"):
         return Verdict("undecided", f"the run did not arrive: {path.status}", tolerance)
     run = _Run.of(path)
     if isinstance(path.measure, Gaussian):

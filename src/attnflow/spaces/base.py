@@ -1,13 +1,16 @@
 """What a space is: five operations on rows of points."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
 
 class Space(eqx.Module):
-    """A submanifold of R^d. Points `x` and vectors `v` are rows, `[..., d]`."""
+    """A submanifold of R^d. Points `x` and vectors `v` are rows, `[..., d]`. On a `compact` one nothing can blow up."""
+
+    compact: ClassVar[bool] = False
 
     @abc.abstractmethod
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:

@@ -16,6 +16,8 @@ _OFF = 1e-5
 class Sphere(Space):
     r"""The unit sphere: $P_x v = v - \langle x, v\rangle\, x$, geodesics are great circles."""
 
+    compact = True
+
     @one_program
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
         return v - dot(x, v)[..., None] * x
