@@ -24,7 +24,8 @@ def round_off(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine |
     engine = atoms.engine if sums is None else sums
     if (logit.differences is not None and isinstance(engine, Tiled | None)) or x.dtype.name not in _LIMITS:
         return {}
-    bound = on_host(_bound, logit.A, logit.P, logit.p, *jax.lax.stop_gradient((x, atoms.points)))
+    given = logit.A, logit.P, logit.p, x, atoms.points
+    bound = on_host(_bound, *(given if known(given) else jax.lax.stop_gradient(given)))
     return {"round_off": {"bound": bound, "limit": np.asarray(_LIMITS[x.dtype.name], x.dtype)}}
 
 

@@ -98,6 +98,17 @@ class TokenBridge(Bridge):
         $\int \varphi \,d\mu + \int \psi \,d\nu$."""
         return 2 * integral(self.potential, self._keys)
 
+    def dual(self, potential: Float[Array, " n"]) -> Float[Array, ""]:
+        r"""$\int \varphi \,d\mu + \int \psi \,d\nu$ for a `potential` $\psi$ at the tokens of the target and the $\varphi$ that makes the rows
+        exact: at most the cost, and equal for the potential of the bridge."""
+        f = self.kernel.rows_for(self._scaled(potential))
+        return integral(self._phi(f, self.kernel.clouds.queries.points), self.measure) + integral(potential, self._keys)
+
+    def _scaled(self, potential: Float[Array, " n"]) -> Float[Array, " n"]:
+        r"""$\psi$ in units of eps about the centers of the clouds: the g that the iteration works on."""
+        y, gap = self.kernel.clouds.keys.points, self.kernel.origin - self.kernel.centre
+        return (potential + y @ gap - 0.25 * jnp.sum(gap**2)) / self.eps
+
     @property
     def converged(self) -> Any:
         return self.kernel.scaling.converged
@@ -136,7 +147,7 @@ class TokenBridge(Bridge):
         The rows are exact for any psi, so that the integral of phi and psi together is the dual of transport, which is stationary: an
         error of psi enters the cost squared.
         """
-        phi = self._phi(self.kernel.rows, self.kernel.clouds.queries.points)
+        phi = self._phi(self.kernel.rows_for(self.kernel.scaling.before), self.kernel.clouds.queries.points)
         return 0.5 * (integral(phi, self.measure) - integral(self._psi, self._keys))
 
 

@@ -82,10 +82,7 @@ class Scaled(eqx.Module):
         """`integral K(x, y) v(y) dnu(y)` at every query, for the values of v at the keys: how `log integral e^{l + g + h v}` grows
         with h, which every engine can say."""
 
-        def rows(g: Float[Array, " n"]) -> Float[Array, " m"]:
-            return rows_of(self.logit, self.clouds, g, self.engine)
-
-        return jax.jvp(rows, (self.scaling.g,), (values.astype(self.scaling.g.dtype),))[1]
+        return -jax.jvp(self.rows_for, (self.scaling.g,), (values.astype(self.scaling.g.dtype),))[1]
 
     def pull(self, x: Float[Array, "m d"], sums: Engine | None = None) -> Float[Array, "m d"]:
         """`integral K(x, y) (y - x) dnu(y)`, which keeps its digits far from the origin; for rows that are exact."""
@@ -93,10 +90,9 @@ class Scaled(eqx.Module):
         _, mean = average(self.logit, u, self._atoms(self.scaling.g), self.sums if sums is None else sums)
         return mean - u + (self.centre - self.origin)[None]
 
-    @property
-    def rows(self) -> Float[Array, " m"]:
-        """`f` at the queries themselves, on the engine of the scaling."""
-        return -rows_of(self.logit, self.clouds, self.scaling.before, self.engine)
+    def rows_for(self, g: Float[Array, " n"]) -> Float[Array, " m"]:
+        """The f that makes the rows exact for a potential g, at the queries themselves, on the engine of the scaling."""
+        return -rows_of(self.logit, self.clouds, g, self.engine)
 
     def row_potential(self, x: Float[Array, "m d"]) -> Float[Array, " m"]:
         """`f(x)`."""
