@@ -99,8 +99,8 @@ class TokenBridge(Bridge):
         return 2 * integral(self.potential, self._keys)
 
     def dual(self, potential: Float[Array, " n"]) -> Float[Array, ""]:
-        r"""$\int \varphi \,d\mu + \int \psi \,d\nu$ for a `potential` $\psi$ at the tokens of the target and the $\varphi$ that makes the rows
-        exact: at most the cost, and equal for the potential of the bridge."""
+        r"""$\int \varphi \,d\mu + \int \psi \,d\nu$ for a `potential` $\psi$ at the tokens of the target and the $\varphi$ that makes the
+        rows exact: at most the cost, and equal for the potential of the bridge."""
         f = self.kernel.rows_for(self._scaled(potential))
         return integral(self._phi(f, self.kernel.clouds.queries.points), self.measure) + integral(potential, self._keys)
 

@@ -88,8 +88,10 @@ class KernelScore(eqx.Module):
 
     def __call__(self, x: Any) -> Float[Array, "m d"]:
         mu, x = self.measure, floats("x", x, "m d").astype(self.measure.dtype)
-        _, mean = average(isotropic(1 / self.eps, mu.dim), x, Atoms(mu.points, mu.log_weights), self.sums)
-        return (mean - x) / self.eps
+        # About the middle: far from the origin the difference of average and x would have lost its digits.
+        u, keys = x - mu.mean[None], Atoms(mu.points - mu.mean[None], mu.log_weights)
+        _, mean = average(isotropic(1 / self.eps, mu.dim), u, keys, self.sums)
+        return (mean - u) / self.eps
 
 
 class Richardson(eqx.Module):
