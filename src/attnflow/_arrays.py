@@ -109,7 +109,9 @@ def shares(name: str, value: Any, dtype: Any = None) -> Array:
         value = _by_the_largest(value)
     weights = floats(name, value, "n")
     if not known(weights):
-        weights = weights / jax.lax.stop_gradient(weights.max())
+        # In two steps: XLA makes one quotient of two, whose divisor would overflow.
+        root = jax.lax.stop_gradient(jax.lax.rsqrt(weights.max()))
+        weights = (weights * root) * root
         return array(weights / weights.sum(), dtype)
     host = np.asarray(weights)
     if host.min() < 0:

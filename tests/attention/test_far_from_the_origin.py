@@ -53,7 +53,8 @@ def test_gaussians(rng):
     root, u = rng.normal(size=(2, 2)), rng.normal(size=(5, 2))
     law, cov, far = af.Attention(af.squared_distance(np.eye(2), np.eye(2), 0.5), np.eye(2)), root @ root.T, np.array([1e8, -1e8])
     expected = u @ np.linalg.solve(np.eye(2) + 4 * cov, 4 * cov).T
-    np.testing.assert_allclose(law.at(af.Gaussian(far, cov))(jnp.asarray(u + far)) - far, expected, rtol=0, atol=1e-7)
+    found = np.asarray(law.at(af.Gaussian(far, cov))(jnp.asarray(u + far)))
+    np.testing.assert_allclose(found - far, expected, rtol=0, atol=1e-7)
 
 
 def test_scores(rng):

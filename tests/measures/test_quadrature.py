@@ -32,10 +32,10 @@ def test_bad_input_is_named(rng):
 def test_a_coarse_rule_warns_with_the_nodes_that_are_needed():
     # The mean of cos(2 pi x / h) under the rule is 1, under the law e^{-2 pi^2 s^2 / h^2}: what the warning says.
     law, reach = af.Gaussian([0.0], [[4.0]]), 8.5
-    with pytest.warns(UserWarning, match=r"10 nodes an axis .* off by about 4e-03; use at least 20 nodes"):
+    with pytest.warns(UserWarning, match=r"10 nodes an axis .* off by about 4e-03; use at least 16 nodes"):
         af.quadrature(law, 10)
     h = 2 * reach * 2.0 / 9
     assert f"{np.exp(-2 * np.pi**2 * 4 / h**2):.0e}" == "4e-03"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        np.testing.assert_allclose(af.quadrature(law, 24).cov, [[4.0]], rtol=1e-5)
+        np.testing.assert_allclose(af.quadrature(law, 16).cov, [[4.0]], rtol=1e-4)

@@ -121,7 +121,7 @@ def nearest_average(
 def _nearest_average(
     engine: Engine, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None
 ) -> Float[Array, "m d"]:
-    c, sight, masses = _centre(atoms), atoms.sight(order), jnp.exp(atoms.log_weights)
+    c, sight, masses = _middle(atoms), atoms.sight(order), jnp.exp(atoms.log_weights)
     ones_and_points = jnp.concatenate([jnp.ones((len(masses), 1), masses.dtype), atoms.points - c[None]], axis=1)
     gap = logit.differences
     if gap is not None and isinstance(engine, Tiled):
@@ -153,7 +153,7 @@ def top_keys(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Ar
     sight, gap = atoms.sight(order), logit.differences
     massive = jnp.isfinite(atoms.log_weights)[None]
     if gap is not None:
-        q, k = gap.rows(x, atoms.points, _centre(atoms))
+        q, k = gap.rows(x, atoms.points, _middle(atoms))
         logits = jnp.where(massive, -0.5 * gap.sharpness * squares(q, k), lowest(q.dtype))
         seen = logits if sight is None else sight.apply(logits)
         return at_least(seen, _nearly_nearest(q, gap.sharpness, jnp.max(seen, axis=1))[:, None])
@@ -196,7 +196,12 @@ def _centre(atoms: Atoms) -> Float[Array, " d"]:
     return jax.lax.stop_gradient(jnp.mean(atoms.points, axis=0))
 
 
+def _middle(atoms: Atoms) -> Float[Array, " d"]:
+    """The median of every coordinate: where ties count, a key far away must not cost the others their digits."""
+    return jax.lax.stop_gradient(jnp.median(atoms.points, axis=0))
+
+
 def _with_mass(logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> tuple[Array, Array, Array]:
     """Queries, keys and biases for a maximum over the keys that have mass."""
-    q, b, _, k = logit.centred(x, atoms.points, _centre(atoms))
+    q, b, _, k = logit.centred(x, atoms.points, _middle(atoms))
     return q, k, jnp.where(jnp.isfinite(atoms.log_weights), b, lowest(b.dtype))
