@@ -106,6 +106,39 @@ def _array_of(value: Any) -> Array | np.ndarray:
     return host.astype(jnp.result_type(float)) if host.dtype == np.float64 else host
 
 
+def shares(name: str, value: Any, dtype: Any = None) -> Array:
+    """Non-negative numbers `[n]` divided by their sum: by the largest first, so that the sum neither overflows nor vanishes."""
+    if not isinstance(value, jax.Array) and known(value):
+        value = _by_the_largest(value)
+    weights = floats(name, value, "n")
+    if not known(weights):
+        # In two steps: XLA makes one quotient of two, whose divisor would overflow.
+        root = jax.lax.stop_gradient(jax.lax.rsqrt(weights.max()))
+        weights = (weights * root) * root
+        return array(weights / weights.sum(), dtype)
+    host = np.asarray(weights)
+    if host.min() < 0:
+        raise ValueError(f"{name} must not be negative, got {host.min()} at [{host.argmin()}]")
+    if host.max() == 0:
+        raise ValueError(f"{name} must have positive total mass, got 0")
+    host = host / host.max()
+    return array(host / host.sum(), dtype)
+
+
+def _by_the_largest(value: Any) -> Any:
+    """Numbers on the host divided by the largest, before they are rounded to the precision of JAX; as they are if there is something wrong
+    with them."""
+    try:
+        host = np.asarray(value)
+        wide = host.astype(np.float64)
+    except (TypeError, ValueError):
+        return value
+    if host.dtype.kind not in "iuf" or host.ndim != 1 or not host.size or not (np.isfinite(wide).all() and wide.min() >= 0 < wide.max()):
+        return value
+    given = host.dtype if hasattr(value, "dtype") and host.dtype.kind == "f" else jnp.result_type(float)
+    return (wide / wide.max()).astype(given)
+
+
 def positive(name: str, value: Any) -> Array:
     """A positive finite number as a 0-d array, so that changing it does not recompile."""
     number = floats(name, value, "")

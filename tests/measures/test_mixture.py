@@ -53,7 +53,7 @@ def test_moments_by_quadrature_and_by_sample(mixture, key):
     ("weights", "means", "covs", "message"),
     [
         ([1.0, 1.0], [[0.0]], [[[1.0]]], r"must agree, got \[2\], \[1, 1\] and \[1, 1, 1\]"),
-        ([-1.0, 2.0], [[0.0], [1.0]], [[[1.0]], [[1.0]]], "weights must be non-negative with positive sum"),
+        ([-1.0, 2.0], [[0.0], [1.0]], [[[1.0]], [[1.0]]], r"weights must not be negative, got -1.0 at \[0\]"),
         ([1.0], [[0.0]], [[[0.0]]], r"covs must be positive definite, got smallest eigenvalue 0 in \[0\]"),
         ([1.0], [[0.0]], [[[-1.0]]], r"covs\[0\] must be positive semidefinite, got smallest eigenvalue -1"),
     ],

@@ -76,6 +76,23 @@ def test_bad_input_is_named(arguments, message):
         af.Particles(**arguments)
 
 
+def test_weights_of_any_size():
+    # The shares are those of whole numbers, whatever their unit: neither the sum nor a weight of float32 need be in range.
+    for unit in (1.0, 4e307, 1e-320, 1e-40):
+        for weights in (unit * np.array([1.0, 2.0, 1.0]), [unit, 2 * unit, unit]):
+            for dtype in (np.float64, np.float32):
+                mu = af.Particles(np.eye(3, dtype=dtype), weights=weights)
+                assert mu.weights.dtype == dtype
+                np.testing.assert_allclose(mu.weights, [0.25, 0.5, 0.25], rtol=1e-3 if unit == 1e-320 else 1e-6)
+        mixture = af.GaussianMixture([unit, 3 * unit], [[0.0], [1.0]], [[[1.0]], [[1.0]]])
+        np.testing.assert_allclose(mixture.weights, [0.25, 0.75], rtol=1e-3)
+    np.testing.assert_allclose(af.Particles(np.eye(3), weights=np.full(3, 1e308)).weights, 1 / 3, rtol=1e-15)
+    # Inside jit and grad too.
+    first = jax.jit(jax.value_and_grad(lambda w: af.Particles(np.eye(3), weights=w).weights[0]))
+    np.testing.assert_allclose(first(jnp.full(3, 1e308))[0], 1 / 3, rtol=1e-15)
+    np.testing.assert_allclose(first(jnp.ones(3))[1], [2 / 9, -1 / 9, -1 / 9], rtol=1e-12)
+
+
 def test_float64_in_32_bit_mode_warns_once_with_the_cure():
     import subprocess
     import sys

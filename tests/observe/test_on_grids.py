@@ -1,6 +1,7 @@
 """Energy and entropy of densities, against closed forms and against tokens."""
 
 import math
+from decimal import Decimal
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,19 @@ def test_energy_is_that_of_the_cells_as_tokens(name):
     mu = af.Grid.from_density(density, axes)
     np.testing.assert_allclose(af.energy(mu, 3.0), af.energy(mu.particles(), 3.0, sums=af.Dense()), rtol=1e-12)
     np.testing.assert_allclose(af.energy(mu, 3.0, log_scale=-3.0), np.exp(-3) * af.energy(mu, 3.0), rtol=1e-12)
+
+
+def test_energy_beyond_the_range_of_numbers(rng):
+    x = rng.normal(size=(6, 3))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    mu = af.Particles(x, space=af.Sphere())
+    exact = [[Decimal(float(c)) for c in row] for row in x]
+    pairs = [(1000 * sum(s * t for s, t in zip(a, b, strict=True))).exp() for a in exact for b in exact]
+    expected = (sum(pairs, Decimal(0)) / 36 / 2000).ln()
+    with pytest.warns(UserWarning, match=r"energy at beta = 1000 is beyond the range of float64, got inf; use log=True"):
+        assert af.energy(mu, 1000.0) == np.inf
+    np.testing.assert_allclose(af.energy(mu, 1000.0, log=True), float(expected), rtol=1e-13)
+    np.testing.assert_allclose(af.energy(mu, 1000.0, log_scale=-1000.0), float((expected - 1000).exp()), rtol=1e-11)
 
 
 def test_energy_of_uniform_laws():

@@ -13,6 +13,9 @@ def test_both_logits_with_rectangular_matrices(rng, p):
     gap = (x @ Q.T)[:, None] - (y @ K.T)[None]
     np.testing.assert_allclose(af.dot_product(Q, K, 0.7)(jnp.asarray(x), jnp.asarray(y)), (x @ Q.T) @ (y @ K.T).T / 0.7, atol=1e-12)
     np.testing.assert_allclose(af.squared_distance(Q, K, 0.7)(jnp.asarray(x), jnp.asarray(y)), -(gap**2).sum(-1) / 0.7, atol=1e-12)
+    # The form in rows, which engines without differences take, is the same.
+    queries, bias, rest, keys = af.squared_distance(Q, K, 0.7).centred(jnp.asarray(x), jnp.asarray(y), jnp.ones(3))
+    np.testing.assert_allclose(queries @ keys.T + bias[None] + rest[:, None], -(gap**2).sum(-1) / 0.7, atol=1e-12)
 
 
 def test_a_cloud_far_from_the_origin_loses_no_digits(rng):

@@ -17,7 +17,7 @@ from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.attention.normalisations.softmax import Softmax
 from attnflow.attention.on_grid import check_grid, lattice_of, mask_on, on_axes, order_of, sharpness
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Grid, Order, Particles
-from attnflow.sums import ALiBi, Atoms, Causal, Engine, Explicit, Logit, Mask, Window
+from attnflow.sums import ALiBi, Atoms, Causal, Engine, Explicit, Gap, Logit, Mask, Window, warn_of_round_off
 
 
 class Law(Field):
@@ -65,6 +65,7 @@ class Attention(Law):
                 raise ValueError("a mask needs tokens in order, got a Gaussian; draw tokens with mu.sample(n, key=key)")
             return law.normalize.gaussian(law.logit, mu).after(law.value)
         atoms = law._atoms(mu)
+        warn_of_round_off(law.logit, atoms, sums)
         if isinstance(self.mask, Causal | Window | ALiBi):
             # In order, so that a streamed sum can skip the tiles that nobody sees.
             rows = jnp.argsort(mu.sequence)  # pyright: ignore[reportAttributeAccessIssue]
@@ -161,4 +162,4 @@ def simple_attention(beta: Any, dim: int, normalize: Normalisation | None = None
     number = floats("beta", beta, "")
     eye = array(np.eye(dim, dtype=number.dtype))
     A = on_host(lambda beta, eye: beta * eye, number, eye)
-    return Attention(Logit(A, psd=is_psd(A)), eye, normalize, mask)
+    return Attention(Logit(A, psd=is_psd(A), gap=Gap(number)), eye, normalize, mask)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from attnflow.measures import FlowingMeasure, Particles
-from attnflow.sums import Engine, Transform, choose
+from attnflow.sums import Engine, Transform, choose, warn_of_rough
 
 
 def engine(mu: FlowingMeasure, sums: Engine | None) -> dict[str, str]:
@@ -30,6 +30,7 @@ def worst(reports: list[PyTree]) -> dict[str, Any]:
     figures = jax.tree.map(lambda *all: _worst(np.stack(all)), *reports)
     if not all(leaf for leaf in jax.tree.leaves(figures) if isinstance(leaf, bool)):
         warnings.warn(f"an iteration did not converge everywhere along the path: {figures}; raise its max_iterations", stacklevel=4)
+    warn_of_rough(figures, 5)
     return figures
 
 

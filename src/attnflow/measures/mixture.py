@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from attnflow._arrays import array, floats, known, on_host, one_program
+from attnflow._arrays import array, floats, known, one_program, shares
 from attnflow._linalg import covariance
 from attnflow.measures.base import Measure
 from attnflow.measures.gaussian import Gaussian
@@ -27,7 +27,7 @@ class GaussianMixture(Measure):
 
     def __init__(self, weights: Any, means: Any, covs: Any):
         weights, means, covs = (
-            floats("weights", weights, "k"),
+            shares("weights", weights),
             floats("means", means, "k d"),
             floats("covs", covs, "k d d"),
         )
@@ -37,15 +37,13 @@ class GaussianMixture(Measure):
                 "weights [k], means [k, d] and covs [k, d, d] must agree, "
                 f"got {list(weights.shape)}, {list(means.shape)} and {list(covs.shape)}"
             )
-        if known(weights) and (np.asarray(weights).min() < 0 or np.asarray(weights).sum() == 0):
-            raise ValueError(f"weights must be non-negative with positive sum, got {np.asarray(weights).tolist()}")
         covs = _stacked([covariance(f"covs[{i}]", cov) for i, cov in enumerate(np.asarray(covs) if known(covs) else covs)])
         if known(covs):
             lowest = np.linalg.eigvalsh(np.asarray(covs))[:, 0]
             if lowest.min() <= 0:
                 raise ValueError(f"covs must be positive definite, got smallest eigenvalue {lowest.min():.6g} in [{lowest.argmin()}]")
         dtype = jnp.result_type(weights, means, covs)
-        self.weights = array(on_host(lambda w: w / w.sum(), weights), dtype)
+        self.weights = array(weights, dtype)
         self.means, self.covs = array(means, dtype), array(covs, dtype)
 
     @property

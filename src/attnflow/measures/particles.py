@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import array, floats, known, on_host, one_program
+from attnflow._arrays import array, floats, known, one_program, shares
 from attnflow.measures.base import FlowingMeasure, Noise, Velocity
 from attnflow.spaces import Euclidean, Space
 
@@ -142,16 +142,10 @@ class Shaken(diffrax.AbstractTerm):
 
 
 def _weights(weights: Any, points: Array) -> Array:
-    weights = array(floats("weights", weights, "n"), points.dtype)
-    if len(weights) != len(points):
-        raise ValueError(f"weights must have one entry a token, {len(points)}, got {len(weights)}")
-    if known(weights):
-        host = np.asarray(weights)
-        if host.min() < 0:
-            raise ValueError(f"weights must not be negative, got {host.min()} at [{host.argmin()}]")
-        if host.sum() == 0:
-            raise ValueError("weights must have positive total mass, got 0")
-    return on_host(lambda w: w / w.sum(), weights)
+    found = shares("weights", weights, points.dtype)
+    if len(found) != len(points):
+        raise ValueError(f"weights must have one entry a token, {len(points)}, got {len(found)}")
+    return found
 
 
 def _order(order: Any, points: Array) -> Array:

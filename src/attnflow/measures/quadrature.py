@@ -1,7 +1,12 @@
 """Tokens without sampling noise: a smooth law as weighted tokens on a grid."""
 
+import itertools
+import math
+import warnings
+
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from attnflow._arrays import known
 from attnflow.measures.base import Measure
@@ -9,7 +14,10 @@ from attnflow.measures.gaussian import Gaussian
 from attnflow.measures.mixture import GaussianMixture
 from attnflow.measures.particles import Particles
 
-_MOST = 2**22
+# The most nodes an axis, by dimension: 2^22 in all.
+_MOST_NODES = {1: 2**22, 2: 2**11, 3: 161}
+# The error of an integral above which a rule is called too coarse.
+_COARSE = 1e-6
 
 
 def quadrature(mu: Measure, nodes: int = 256, reach: float = 8.5) -> Particles:
@@ -18,16 +26,38 @@ def quadrature(mu: Measure, nodes: int = 256, reach: float = 8.5) -> Particles:
 
     For a smooth law the rule converges faster than any power of the spacing $h$: it integrates $e^{-|x-y|^2 / (2\varepsilon)}$ to about
     $e^{-2\pi^2 \varepsilon / h^2}$. Moved by a smooth map, the tokens stay as good a rule for the law moved with them, so that schemes can
-    be compared below any sampling noise. For $d \le 3$ and covariances of full rank.
+    be compared below any sampling noise. For $d \le 3$ and covariances of full rank. A grid too coarse for the law itself warns: its
+    sums are off by $e^{-2\pi^2 \langle k, S k\rangle}$, $k$ a frequency of the grid and $S$ a covariance.
     """
     if not isinstance(mu, Gaussian | GaussianMixture) or not known(mu):
         raise TypeError(f"quadrature is for a Gaussian or a GaussianMixture with known values, got {type(mu).__name__}")
-    if nodes < 2 or nodes**mu.dim > _MOST:
-        raise ValueError(f"nodes must be at least 2, with at most {_MOST} in all, got {nodes} in R^{mu.dim}; draw tokens with .sample")
+    if mu.dim not in _MOST_NODES:
+        raise ValueError(f"quadrature is for laws in R^1, R^2 and R^3, got R^{mu.dim}; draw tokens with mu.sample(n, key=key)")
+    if not 2 <= nodes <= _MOST_NODES[mu.dim]:
+        raise ValueError(
+            f"nodes must be between 2 and {_MOST_NODES[mu.dim]} an axis in R^{mu.dim}, got {nodes}; or draw tokens with .sample"
+        )
     law = GaussianMixture([1.0], mu.mean[None], mu.cov[None]) if isinstance(mu, Gaussian) else mu
     spread = reach * np.sqrt(np.diagonal(np.asarray(law.covs), axis1=1, axis2=2))
     low, high = (np.asarray(law.means) - spread).min(axis=0), (np.asarray(law.means) + spread).max(axis=0)
+    _check_spacing(np.asarray(law.covs, np.float64), (high - low) / (nodes - 1), nodes)
     axes = [np.linspace(a, b, nodes) for a, b in zip(low, high)]
     points = jnp.asarray(np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, mu.dim), mu.mean.dtype)
     log_density = law.log_density(points)
     return Particles(points, weights=jnp.exp(log_density - log_density.max()))
+
+
+def _check_spacing(covs: Float[np.ndarray, "k d d"], spacing: Float[np.ndarray, " d"], nodes: int) -> None:
+    """Warn if the grid does not resolve a component: by Poisson's formula the rule sees its characteristic function `e^{-|.|^2/2}` at the
+    frequencies of the grid, where only zero counts."""
+    turns = np.array(list(itertools.product(range(-2, 3), repeat=len(spacing))))
+    waves = 2 * np.pi * turns[np.any(turns != 0, axis=1)] / spacing
+    least = float(np.einsum("wi,kij,wj->kw", waves, covs, waves).min())
+    if math.exp(-least / 2) > _COARSE:
+        needed = math.ceil((nodes - 1) * math.sqrt(-2 * math.log(_COARSE) / least)) + 1
+        warnings.warn(
+            f"quadrature with {nodes} nodes an axis does not resolve the law: its integrals are off by about {math.exp(-least / 2):.0e}; "
+            f"use at least {needed} nodes"
+            + ("" if needed <= _MOST_NODES[len(spacing)] else ", which are too many: draw tokens with mu.sample"),
+            stacklevel=3,
+        )

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from attnflow._arrays import floats, positive
 from attnflow.measures import Gaussian, Grid, Particles
 from attnflow.spaces import Euclidean
-from attnflow.sums import Atoms, Engine, Logit, log_integral
+from attnflow.sums import Atoms, Engine, isotropic, log_integral
 
 
 def log_density(mu: Particles, x: Any, bandwidth: Any, sums: Engine | None = None) -> Float[Array, " m"]:
@@ -21,8 +21,7 @@ def log_density(mu: Particles, x: Any, bandwidth: Any, sums: Engine | None = Non
     h, x = _bandwidth(mu, bandwidth), floats("x", x, "m d").astype(mu.dtype)
     if x.shape[1] != mu.dim:
         raise ValueError(f"x must have rows in R^{mu.dim} like the tokens, got {list(x.shape)}")
-    eye = jnp.eye(mu.dim, dtype=mu.dtype) / h**2
-    inner = log_integral(Logit(eye, eye, eye, psd=True), x, Atoms(mu.points, mu.log_weights), sums)
+    inner = log_integral(isotropic(h**-2, mu.dim), x, Atoms(mu.points, mu.log_weights), sums)
     return inner - 0.5 * mu.dim * jnp.log(2 * jnp.pi * h**2)
 
 

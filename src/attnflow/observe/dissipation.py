@@ -1,5 +1,6 @@
 """How fast simple attention climbs its energy."""
 
+import warnings
 from typing import Any
 
 import jax.numpy as jnp
@@ -30,10 +31,20 @@ def dissipation(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Ar
     velocity = mu.space.project(mu.points, law.at(mu, sums=sums)(mu.points))
     square = jnp.sum(velocity**2, axis=1)
     if isinstance(law.normalize, Unnormalized):
-        return mu.integrate(lambda _: square) * jnp.exp(-law.normalize.log_scale.astype(mu.dtype))
+        return _in_range(mu.integrate(lambda _: square) * jnp.exp(-law.normalize.log_scale.astype(mu.dtype)))
     logit: Logit = law.logit
     norm = jnp.exp(log_integral(Logit(logit.A.astype(mu.dtype)), mu.points, Atoms(mu.points, mu.log_weights), sums))
-    return mu.integrate(lambda _: norm * square)
+    return _in_range(mu.integrate(lambda _: norm * square))
+
+
+def _in_range(found: Float[Array, ""]) -> Float[Array, ""]:
+    if known(found) and not np.isfinite(float(found)):
+        warnings.warn(
+            f"the dissipation is beyond the range of {found.dtype}, got {float(found)}, as e^beta is; take the difference quotient of "
+            "energy(..., log_scale=-beta) along a path",
+            stacklevel=3,
+        )
+    return found
 
 
 def _simple(value: np.ndarray, A: np.ndarray) -> bool:

@@ -1,23 +1,25 @@
 """The interaction energy that simple attention climbs."""
 
+import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, known, positive
+from attnflow._arrays import floats, known, one_program, positive
 from attnflow.attention.on_grid import lattice_of
 from attnflow.measures import Grid, Particles
 from attnflow.sums import Atoms, Engine, Logit, log_integral
 
 
-def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None) -> Float[Array, ""]:
+def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None, log: bool = False) -> Float[Array, ""]:
     r"""$E(\mu) = \frac{e^c}{2\beta} \iint e^{\beta\langle x, y\rangle} \,d\mu(x)\,d\mu(y)$, $c$ the `log_scale`, of `Particles` or a
-    `Grid`.
+    `Grid`; $\log E$ with `log=True`.
 
     It never decreases along SA and USA on the sphere; USA is its gradient ascent (arXiv:2312.10794). $c = -\beta$ keeps it in
-    $[0, 1 / (2\beta)]$ on the sphere for any $\beta$. On a grid both integrals are over the middles of cells: second order in their width,
-    which must not be above $\beta^{-1/2}$.
+    $[0, 1 / (2\beta)]$ on the sphere for any $\beta$, and its logarithm is always in range. On a grid both integrals are over the
+    middles of cells: second order in their width, which must not be above $\beta^{-1/2}$.
     """
     if not isinstance(mu, Particles | Grid):
         raise TypeError(f"the energy is for Particles and a Grid, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
@@ -27,5 +29,17 @@ def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None)
     logit = Logit(beta * jnp.eye(mu.dim, dtype=mu.dtype))
     # The keys of a zonal grid are points around its bands, as each of its queries on one meridian sees them.
     inner = log_integral(logit, mu.points, Atoms(*mu.keys, engine=lattice_of(mu)), sums)
-    shifted = jnp.exp(inner + floats("log_scale", log_scale, "").astype(mu.dtype))
-    return mu.integrate(lambda _: shifted) / (2 * beta)
+    found = _energy(inner, mu.log_weights, beta, floats("log_scale", log_scale, "").astype(mu.dtype), log)
+    if known(found) and not log and not 0 < float(found) < float("inf"):
+        warnings.warn(
+            f"the energy at beta = {float(beta):g} is beyond the range of {mu.dtype}, got {float(found)}; use log=True for its logarithm, "
+            "or log_scale=-beta",
+            stacklevel=2,
+        )
+    return found
+
+
+@one_program
+def _energy(inner: Float[Array, " n"], log_weights: Float[Array, " n"], beta: Array, log_scale: Array, log: bool) -> Float[Array, ""]:
+    found = jax.nn.logsumexp(inner + log_weights) + log_scale - jnp.log(2 * beta)
+    return found if log else jnp.exp(found)

@@ -6,6 +6,7 @@ from attnflow.sums.choose import automatic as automatic
 from attnflow.sums.choose import choose as choose
 from attnflow.sums.engine import Dense as Dense
 from attnflow.sums.engine import Streamed as Streamed
+from attnflow.sums.engine import Tiled as Tiled
 from attnflow.sums.kernel import accuracy as accuracy
 from attnflow.sums.kernel import average as average
 from attnflow.sums.kernel import fitted as fitted
@@ -15,8 +16,10 @@ from attnflow.sums.kernel import pointwise_average as pointwise_average
 from attnflow.sums.kernel import top_keys as top_keys
 from attnflow.sums.kernel import visible_logits as visible_logits
 from attnflow.sums.lattice import Lattice as Lattice
+from attnflow.sums.logit import Gap as Gap
 from attnflow.sums.logit import Logit as Logit
 from attnflow.sums.logit import dot_product as dot_product
+from attnflow.sums.logit import isotropic as isotropic
 from attnflow.sums.logit import squared_distance as squared_distance
 from attnflow.sums.mask import ALiBi as ALiBi
 from attnflow.sums.mask import Causal as Causal
@@ -27,4 +30,7 @@ from attnflow.sums.mask import Window as Window
 from attnflow.sums.plan import Spectral as Spectral
 from attnflow.sums.plan import fill_of as fill_of
 from attnflow.sums.plan import merged as merged
+from attnflow.sums.precision import round_off as round_off
+from attnflow.sums.precision import warn_of_rough as warn_of_rough
+from attnflow.sums.precision import warn_of_round_off as warn_of_round_off
 from attnflow.sums.spectral import Transform as Transform

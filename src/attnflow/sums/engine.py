@@ -22,12 +22,21 @@ Rows = PyTree[Any]
 
 
 class Tiled(Engine):
-    """Evaluates a fold over all pairs."""
+    """Evaluates a fold over all pairs. Given a `sharpness` s, rows have the logits `l_ij = b_j - s/2 |q_i - k_j|^2`, from differences. The
+    mean may be that of other `values` than the keys."""
 
     def softmax(
-        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None, with_mean: bool = True
-    ) -> tuple[Float[Array, " m"], Float[Array, "m d"] | None]:
-        log_sum, mean = reductions.softmax(self, q, k, b, k if with_mean else k[:, :0], sight)
+        self,
+        q: Float[Array, "m d"],
+        k: Float[Array, "n d"],
+        b: Float[Array, " n"],
+        sight: Sight | None = None,
+        with_mean: bool = True,
+        sharpness: Float[Array, ""] | None = None,
+        values: Float[Array, "n e"] | None = None,
+    ) -> tuple[Float[Array, " m"], Float[Array, "m e"] | None]:
+        v = k if values is None else values
+        log_sum, mean = reductions.softmax(self, q, k, b, v if with_mean else v[:, :0], sight, sharpness)
         return log_sum, mean if with_mean else None
 
     def pointwise(
@@ -40,13 +49,19 @@ class Tiled(Engine):
         v: Float[Array, "n e"],
         row: Float[Array, " m"],
         sight: Sight | None = None,
+        sharpness: Float[Array, ""] | None = None,
     ) -> Float[Array, "m e"]:
-        return reductions.pointwise(self, kernel, q, k, b, w, v, row, sight)
+        return reductions.pointwise(self, kernel, q, k, b, w, v, row, sight, sharpness)
 
     def largest(
-        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
+        self,
+        q: Float[Array, "m d"],
+        k: Float[Array, "n d"],
+        b: Float[Array, " n"],
+        sight: Sight | None = None,
+        sharpness: Float[Array, ""] | None = None,
     ) -> Float[Array, " m"]:
-        return reductions.largest(self, q, k, b, sight)
+        return reductions.largest(self, q, k, b, sight, sharpness)
 
     @abc.abstractmethod
     def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:

@@ -3,12 +3,50 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import array, floats, on_host, one_program, positive
+from attnflow._arrays import array, floats, known, on_host, one_program, positive
 from attnflow._linalg import is_psd
 from attnflow._rows import dot, times
+
+# Up to this many coordinates the logits of a squared distance are sums of squared differences. They keep digits that scalar products lose,
+# and an exponential takes longer than either.
+_FEW = 3
+
+
+class Gap(eqx.Module):
+    r"""The squared distance $-\frac{s}{2} |Q x - K y|^2$ with the `sharpness` $s$.
+
+    `key` is `None` if $K = Q$, `query` is `None` if both are the identity. It is computed from differences: from scalar products it would
+    lose the digits of $|Q x|^2$, which for clusters far apart is much larger than the distances within them.
+    """
+
+    sharpness: Float[Array, ""]
+    query: Float[Array, "p d"] | None = None
+    key: Float[Array, "p d"] | None = None
+
+    def rows(
+        self, x: Float[Array, "m d"], y: Float[Array, "n d"], c: Float[Array, " d"]
+    ) -> tuple[Float[Array, "m p"], Float[Array, "n p"]]:
+        """$q$ and $k$ with $|q_i - k_j| = |Q x_i - K y_j|$: the tokens themselves for the identity, else about the center $c$."""
+        if self.query is None:
+            return x, y
+        q = times(x - c[None], self.query)
+        if self.key is None:
+            return q, times(y - c[None], self.query)
+        return q + ((self.query - self.key) @ c)[None], times(y - c[None], self.key)
+
+    def scaled(self, factor: Float[Array, ""] | float) -> "Gap":
+        """The squared distance times a factor."""
+        return Gap(self.sharpness * factor, self.query, self.key)
+
+    def pulled_back(self, matrix: Float[Array, "d d"]) -> "Gap":
+        r"""$(x, y) \mapsto -\frac{s}{2} |Q E x - K E y|^2$."""
+        query = matrix if self.query is None else self.query @ matrix
+        return Gap(self.sharpness, query, None if self.key is None else self.key @ matrix)
 
 
 class Logit(eqx.Module):
@@ -20,6 +58,8 @@ class Logit(eqx.Module):
     $P$ and $R$ are symmetric; `None` is zero, and $c$ is the `constant`. The terms of degree one come from the biases of trained models.
     Softmax and hardmax do not see $R$, $r$ and the constant; Sinkhorn sees $A$ only. `psd` is a static fact found at construction: $A$ is
     symmetric positive semidefinite, which lets Sinkhorn use its fast symmetric update.
+
+    `gap` is a squared distance whose mixed term is $\langle y, A x\rangle$, where one is known; `squared` says that it is the whole logit.
     """
 
     A: Float[Array, "d d"]
@@ -29,16 +69,28 @@ class Logit(eqx.Module):
     r: Float[Array, " d"] | None = None
     constant: Float[Array, ""] | None = None
     psd: bool = eqx.field(static=True, default=False)
+    gap: Gap | None = None
+    squared: bool = eqx.field(static=True, default=False)
 
     @property
     def dim(self) -> int:
         """The dimension $d$ of the tokens."""
         return self.A.shape[1]
 
+    @property
+    def differences(self) -> Gap | None:
+        """The squared distance that this logit is, where it is computed from differences."""
+        if not self.squared or self.gap is None:
+            return None
+        return self.gap if (self.dim if self.gap.query is None else len(self.gap.query)) <= _FEW else None
+
     @one_program
     def __call__(self, x: Float[Array, "m d"], y: Float[Array, "n d"]) -> Float[Array, "m n"]:
         """The matrix of logits `l(x_i, y_j)`."""
-        queries, bias, rest, keys = self.centred(x, y, jnp.mean(y, axis=0))
+        center, gap = jax.lax.stop_gradient(jnp.mean(y, axis=0)), self.differences
+        if gap is not None:
+            return -0.5 * gap.sharpness * squares(*gap.rows(x, y, center))
+        queries, bias, rest, keys = self.centred(x, y, center)
         return queries @ keys.T + bias[None, :] + rest[:, None]
 
     @one_program
@@ -78,6 +130,7 @@ class Logit(eqx.Module):
     def pulled_back(self, matrix: Float[Array, "d d"] | Float[Array, " d"]) -> "Logit":
         r"""The logit $(x, y) \mapsto \ell(E x, E y)$ for a matrix $E$, or for its diagonal: $E^\top A E$, $E^\top P E$, $E^\top R E$,
         $E^\top p$, $E^\top r$."""
+        gap = None if self.gap is None else self.gap.pulled_back(jnp.diag(matrix) if matrix.ndim == 1 else matrix)
         if matrix.ndim == 1:
             both = matrix[:, None] * matrix[None]
             A, P, R = (None if form is None else form * both for form in (self.A, self.P, self.R))
@@ -87,7 +140,38 @@ class Logit(eqx.Module):
             A, P, R = (None if form is None else E.T @ form @ E for form in (self.A, self.P, self.R))
             p, r = (None if form is None else E.T @ form for form in (self.p, self.r))
         assert A is not None
-        return Logit((A + A.T) / 2 if self.psd else A, P, R, p, r, self.constant, self.psd)
+        return Logit((A + A.T) / 2 if self.psd else A, P, R, p, r, self.constant, self.psd, gap, self.squared)
+
+    def scaled(self, factor: Float[Array, ""]) -> "Logit":
+        """The logit times a factor that is not negative."""
+        A, P, R, p, r, constant = jax.tree.map(lambda form: factor * form, (self.A, self.P, self.R, self.p, self.r, self.constant))
+        return Logit(A, P, R, p, r, constant, self.psd, None if self.gap is None else self.gap.scaled(factor), self.squared)
+
+    def mixed(self) -> "Logit":
+        r"""What a doubly stochastic kernel sees of a logit, its mixed term: as $-\frac12 \langle x - y, A (x - y)\rangle$ for a positive
+        semidefinite $A$, whose potentials are small, else as $\langle y, A x\rangle$."""
+        if not self.psd:
+            return Logit(self.A)
+        gap = None if self.gap is None or self.gap.key is not None else self.gap
+        return Logit(self.A, self.A, self.A, psd=True, gap=gap, squared=gap is not None)
+
+    def swapped(self) -> "Logit":
+        """The mixed logit with queries and keys in each other's place."""
+        return self if self.psd else Logit(self.A.T)
+
+
+def isotropic(sharpness: Float[Array, ""], dim: int) -> Logit:
+    r"""$-\frac{s}{2} |x - y|^2$ with the `sharpness` $s$: the logit of a Gaussian kernel."""
+    form = sharpness * jnp.eye(dim, dtype=sharpness.dtype)
+    return Logit(form, form, form, psd=True, gap=Gap(sharpness), squared=True)
+
+
+def squares(q: Float[Array, "m p"], k: Float[Array, "n p"]) -> Float[Array, "m n"]:
+    """`|q_i - k_j|^2` from differences, for few coordinates."""
+    total = (q[:, 0][:, None] - k[:, 0][None]) ** 2
+    for a in range(1, q.shape[1]):
+        total = total + (q[:, a][:, None] - k[:, a][None]) ** 2
+    return total
 
 
 def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = None, key_bias: Any = None) -> Logit:
@@ -106,6 +190,7 @@ def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = 
         r=None if b is None else on_host(lambda Q, b, T: Q.T @ b / T, Q, b, T),
         constant=None if a is None or b is None else on_host(lambda a, b, T: a @ b / T, a, b, T),
         psd=query is key or is_psd(A),
+        gap=_gap(True, Q, Q, on_host(lambda T: 1 / T, T)) if query is key else None,
     )
 
 
@@ -113,7 +198,18 @@ def squared_distance(query: Any, key: Any, temperature: Any = 1.0) -> Logit:
     r"""$-|Q x - K y|^2 / T$ at the `temperature` $T$: $A = 2 K^\top Q / T$, $P = 2 K^\top K / T$, $R = 2 Q^\top Q / T$."""
     Q, K, T = _matrices(query, key, temperature)
     A, P, R = on_host(lambda K, Q, T: (2 * K.T @ Q / T, 2 * K.T @ K / T, 2 * Q.T @ Q / T), K, Q, T)
-    return Logit(A, P, R, psd=query is key or is_psd(A))
+    return Logit(A, P, R, psd=query is key or is_psd(A), gap=_gap(query is key, Q, K, on_host(lambda T: 2 / T, T)), squared=True)
+
+
+def _gap(same: bool, Q: Array, K: Array, sharpness: Array) -> Gap:
+    """The squared distance between `Q x` and `K y`; what is known of the matrices is used."""
+    same = same or (known(Q, K) and np.array_equal(Q, K))
+    if not (same and known(Q) and Q.shape[0] == Q.shape[1]):
+        return Gap(sharpness, Q, None if same else K)
+    host = np.asarray(Q)
+    if not np.array_equal(host, host[0, 0] * np.eye(len(host), dtype=host.dtype)):
+        return Gap(sharpness, Q)
+    return Gap(on_host(lambda s, q: s * q * q, sharpness, array(host[0, 0])))
 
 
 def _matrices(query: Any, key: Any, temperature: Any) -> tuple[Array, Array, Array]:

@@ -1,5 +1,7 @@
-"""The reductions over keys, on rows in the form `l_ij = <q_i, k_j> + b_j`. Each is folded by a tiled engine."""
+"""The reductions over keys, on rows in the form `l_ij = <q_i, k_j> + b_j`; with a sharpness s, `l_ij = b_j - s/2 |q_i - k_j|^2`. Each is
+folded by a tiled engine."""
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,23 +11,31 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow.sums import native
+from attnflow.sums.logit import squares
 from attnflow.sums.mask import Causal, Sight, lowest
 
 
-def _logits(q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], seen: Sight | None) -> Float[Array, "m n"]:
-    """`<q_i, k_j> + b_j`, as the mask lets them be seen.
+def _logits(
+    q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], s: Float[Array, ""] | None, seen: Sight | None
+) -> Float[Array, "m n"]:
+    """`<q_i, k_j> + b_j` or `b_j - s/2 |q_i - k_j|^2`, as the mask lets them be seen.
 
     One matrix product: with the bias as one more coordinate a pass over all pairs is saved.
     A key without mass (b = -inf) gets a finite bias that no other logit comes near, so that products with zero stay zero.
     """
-    ones = jnp.ones((len(q), 1), q.dtype)
-    logits = jnp.concatenate([q, ones], axis=1) @ jnp.concatenate([k, jnp.maximum(b, lowest(b.dtype))[:, None]], axis=1).T
+    bias = jnp.maximum(b, lowest(b.dtype))
+    if s is not None:
+        logits = bias[None] - 0.5 * s * squares(q, k)
+    else:
+        logits = jnp.concatenate([q, jnp.ones((len(q), 1), q.dtype)], axis=1) @ jnp.concatenate([k, bias[:, None]], axis=1).T
     return logits if seen is None else seen.apply(logits)
 
 
-def _weighed(q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], seen: Sight | None) -> Float[Array, "m n"]:
+def _weighed(
+    q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], s: Float[Array, ""] | None, seen: Sight | None
+) -> Float[Array, "m n"]:
     """The logits, with the logarithm of the part of each key that is seen."""
-    logits, share = _logits(q, k, b, seen), None if seen is None else seen.share()
+    logits, share = _logits(q, k, b, s, seen), None if seen is None else seen.share()
     return logits if share is None else logits + jnp.log(jnp.where(share > 0, share, 1)).astype(logits.dtype)
 
 
@@ -37,18 +47,19 @@ def _softmax(
     b: Float[Array, " n"],
     v: Float[Array, "n e"],
     sight: Sight | None = None,
+    s: Float[Array, ""] | None = None,
 ) -> tuple[Float[Array, " m"], Float[Array, "m e"]]:
     """`log sum_j e^{l_ij}` and `sum_j p_ij v_j` with `p_ij = e^{l_ij} / sum`, with a running maximum. `v` may have no columns.
 
     A query that sees no key has log-sum minus infinity and mean zero.
     """
     if _is_native(engine, sight, q, k, b, v):
-        return _native_softmax(q, k, b, v, sight)
+        return _native_softmax(q, k, b, v, sight, s)
 
     def step(value, queries, keys, seen):
         largest, total, mean = value
         key, bias, values = keys
-        logits = _weighed(queries, key, bias, seen)
+        logits = _weighed(queries, key, bias, s, seen)
         new = jnp.maximum(largest, jnp.max(logits, axis=1))
         decay = jnp.exp(largest - new)
         p = jnp.exp(logits - new[:, None])
@@ -71,13 +82,13 @@ def _is_native(engine: Any, sight: Sight | None, *arrays: Array) -> bool:
     return getattr(engine, "native", False) is True and plain and all(a.dtype == arrays[0].dtype in native.DTYPES for a in arrays)
 
 
-def _native_softmax(q: Array, k: Array, b: Array, v: Array, sight: Sight | None) -> tuple[Array, Array]:
+def _native_softmax(q: Array, k: Array, b: Array, v: Array, sight: Sight | None, s: Array | None) -> tuple[Array, Array]:
     if sight is None:
-        return native.softmax(q, k, b, v)
+        return native.softmax(q, k, b, v, sharpness=s)
     # In order every query sees the keys up to some place.
     queries, keys = jnp.argsort(sight.s), jnp.argsort(sight.tau)
     seen = jnp.searchsorted(sight.tau[keys], sight.s[queries], side="right").astype(jnp.int32)
-    log_sum, mean = native.softmax(q[queries], k[keys], b[keys], v[keys], seen)
+    log_sum, mean = native.softmax(q[queries], k[keys], b[keys], v[keys], seen, s)
     back = jnp.argsort(queries)
     return log_sum[back], mean[back]
 
@@ -86,16 +97,19 @@ def _native_softmax(q: Array, k: Array, b: Array, v: Array, sight: Sight | None)
 def _softmax_jvp(engine, primals, tangents):
     """With the log-normaliser at hand one pass gives the derivative:
     `d log sum = sum_j p_ij dl_ij`, `d mean = sum_j p_ij (dl_ij (v_j - mean_i) + dv_j)`."""
-    q, k, b, v, sight = primals
+    q, k, b, v, sight, s = primals
     log_sum, mean = _softmax(engine, *primals)
-    dq, dk, db, dv, d_sight = tangents
+    dq, dk, db, dv, d_sight, ds = tangents
 
     def step(value, queries, keys, seen):
         d_log, d_mean = value
         query, d_query, log_norm = queries
         key, bias, values, d_key, d_bias, d_values = keys
-        p = jnp.exp(_weighed(query, key, bias, seen) - log_norm[:, None])
-        dl = d_query @ key.T + query @ d_key.T + d_bias[None]
+        p = jnp.exp(_weighed(query, key, bias, s, seen) - log_norm[:, None])
+        if s is None:
+            dl = d_query @ key.T + query @ d_key.T + d_bias[None]
+        else:
+            dl = d_bias[None] - 0.5 * ds * squares(query, key) - s * _steps(query, key, d_query, d_key)
         if seen is not None:
             # Order never moves, but what a mask adds to the logit may.
             dl = dl + _penalty_change(seen, d_sight.mask, dl)
@@ -111,6 +125,12 @@ def _softmax_jvp(engine, primals, tangents):
     log_norm = jnp.where(jnp.isfinite(log_sum), log_sum, 0)
     d_log, d_mean = engine.fold(step, start, (q, dq, log_norm), (k, b, v, dk, db, dv), (0, -jnp.inf, 0, 0, 0, 0), sight)
     return (log_sum, mean), (d_log, d_mean - mean * d_log[:, None])
+
+
+def _steps(q: Float[Array, "m d"], k: Float[Array, "n d"], dq: Float[Array, "m d"], dk: Float[Array, "n d"]) -> Float[Array, "m n"]:
+    """`<q_i - k_j, dq_i - dk_j>`, half the derivative of the squared distance."""
+    columns = ((q[:, a][:, None] - k[:, a][None]) * (dq[:, a][:, None] - dk[:, a][None]) for a in range(q.shape[1]))
+    return functools.reduce(jnp.add, columns)
 
 
 def _penalty_change(seen: Sight, d_mask: Any, like: Float[Array, "m n"]) -> Float[Array, "m n"]:
@@ -135,13 +155,14 @@ def pointwise(
     v: Float[Array, "n e"],
     row: Float[Array, " m"],
     sight: Sight | None = None,
+    s: Float[Array, ""] | None = None,
 ) -> Float[Array, "m e"]:
     """`sum_j w_j kernel(l_ij, row_i) v_j` over the keys that are seen, `kernel` a named function of the logits and one number a query."""
 
     def step(value, queries, keys, seen):
         query, at = queries
         key, bias, weight, values = keys
-        logits = _logits(query, key, bias, seen)
+        logits = _logits(query, key, bias, s, seen)
         kernels = kernel(logits, at[:, None])
         if seen is not None:
             share = seen.share()
@@ -156,12 +177,17 @@ def pointwise(
 
 @partial(jax.jit, static_argnums=0)
 def largest(
-    engine: Any, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
+    engine: Any,
+    q: Float[Array, "m d"],
+    k: Float[Array, "n d"],
+    b: Float[Array, " n"],
+    sight: Sight | None = None,
+    s: Float[Array, ""] | None = None,
 ) -> Float[Array, " m"]:
     """`max_j l_ij` over the keys that are seen."""
 
     def step(value, query, keys, seen):
         key, bias = keys
-        return jnp.maximum(value, jnp.max(_logits(query, key, bias, seen), axis=1))
+        return jnp.maximum(value, jnp.max(_logits(query, key, bias, s, seen), axis=1))
 
     return engine.fold(step, lambda query: jnp.full(len(query), -jnp.inf, q.dtype), q, (k, b), (0, -jnp.inf), sight)

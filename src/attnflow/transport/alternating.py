@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from attnflow.sums import Engine
+from attnflow.sums import Engine, Logit
 from attnflow.transport.anderson import History, empty, mixed, remember
-from attnflow.transport.clouds import Clouds, columns_of, integral, rows_of, worst
+from attnflow.transport.clouds import Clouds, columns_of, integral, largest_logit, rows_of, worst
 
 # Annealing: the largest logit at the first temperature, the ratio of two temperatures, and when to go on: the error, or the steps there.
 _FIRST, _RATIO, _ENOUGH, _MOST = 4.0, 4.0, 0.1, 20
@@ -42,22 +42,22 @@ class _Carry(NamedTuple):
 def alternate(
     annealed: bool,
     sums: Engine | None,
-    A: Float[Array, "d d"],
+    logit: Logit,
     clouds: Clouds,
     tolerance: Array,
     max_iterations: Array,
     first: Float[Array, " n"],
 ) -> tuple[Array, Array, Array]:
     """The potential g of the keys, of mean zero, its error, and the number of steps."""
-    one, slack = jnp.ones((), A.dtype), 100 * jnp.finfo(A.dtype).eps
+    one, slack = jnp.ones((), logit.A.dtype), 100 * jnp.finfo(logit.A.dtype).eps
 
     def exact(level: Array, g: Array) -> tuple[Array, Array, Array]:
         """g, its rows made exact, and the dual."""
-        f = -rows_of(level * A, clouds, g, sums)
+        f = -rows_of(logit.scaled(level), clouds, g, sums)
         return g, f, integral(f, clouds.queries) + integral(g, clouds.keys)
 
     def update(was: _Carry) -> _Carry:
-        plain = -columns_of(was.level * A, clouds, was.f, sums)
+        plain = -columns_of(logit.scaled(was.level), clouds, was.f, sums)
         error, warm = worst(was.g - plain, clouds.keys), was.level < 1
         done = (error <= tolerance) & ~warm
         ready = warm & ((error <= _ENOUGH) | (was.since >= _MOST))
@@ -75,9 +75,7 @@ def alternate(
     def going(carry: _Carry) -> Array:
         return ((carry.error > tolerance) | (carry.level < 1)) & (carry.count < max_iterations)
 
-    keys, queries = clouds.keys.points, clouds.queries.points
-    size = jnp.max(jnp.linalg.norm(queries @ A.T, axis=1)) * jnp.max(jnp.linalg.norm(keys, axis=1))
-    level = jnp.minimum(one, _FIRST / jnp.maximum(size, jnp.finfo(A.dtype).tiny)) if annealed else one
+    level = jnp.minimum(one, _FIRST / jnp.maximum(largest_logit(logit, clouds), jnp.finfo(one.dtype).tiny)) if annealed else one
     none = jnp.asarray(0)
     begin = exact(level, first * level)
     end = jax.lax.while_loop(going, update, _Carry(*begin, level, one * jnp.inf, none, none, one, empty(_DEPTH, first)))

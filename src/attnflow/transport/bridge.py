@@ -12,7 +12,7 @@ from jaxtyping import Array, PRNGKeyArray
 from attnflow._arrays import floats, known, positive
 from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure, Particles, quadrature
 from attnflow.spaces import Euclidean
-from attnflow.sums import Atoms, Engine, Logit, Streamed, Transform
+from attnflow.sums import Atoms, Engine, Streamed, Transform, isotropic
 from attnflow.transport.coupling import Bridge, GaussianBridge, TokenBridge
 from attnflow.transport.gaussian import scaled_gaussian
 from attnflow.transport.pictures import tokens_of
@@ -38,7 +38,8 @@ def self_bridge(
     - `mu`: `Particles` in $\mathbb{R}^d$; a `Grid` there, as tokens at the middles of its cells; a `Gaussian`, in closed form; or a
       `GaussianMixture`, on the line by quadrature fine enough for `eps`, else by 4096 samples drawn with `key`.
     - `eps`: the temperature, in units of squared length.
-    - `tolerance`: the largest violation of a marginal; by default $10^{-10}$ in float64, $10^{-5}$ in float32.
+    - `tolerance`: the largest violation of a marginal; by default $10^{-10}$ in float64, $10^{-5}$ in float32, and never less than the
+      round-off of the sums.
     - `start`: where to begin: a bridge of as many tokens, such as that of the step before, or a potential, one number a token.
     - `sums`: how kernel sums are evaluated; `None` chooses.
 
@@ -121,7 +122,7 @@ def _solved(
     first = None if start is None else _first(_potential(start, mu, keys), mu, keys, eps)
 
     def on(sums: Engine | None) -> Scaled:
-        logit = Logit(jnp.eye(mu.dim, dtype=mu.dtype) / eps, psd=True)
+        logit = isotropic(1 / eps, mu.dim)
         queries = None if nu is None else Atoms(mu.points, mu.log_weights)
         atoms = Atoms(keys.points, keys.log_weights)
         return scaled(logit, atoms, jnp.asarray(least, mu.dtype), jnp.asarray(max_iterations), sums, first, queries)
@@ -159,4 +160,4 @@ def _first(potential: Array, mu: Particles, keys: Particles, eps: Array) -> Arra
     """A potential in units of eps about the centres of the clouds: the g that the iteration works on."""
     centre, gap = jnp.mean(keys.points, axis=0), jnp.mean(mu.points, axis=0) - jnp.mean(keys.points, axis=0)
     y = keys.points - centre[None]
-    return (potential - 0.5 * jnp.sum(y**2, axis=1) + y @ gap - 0.25 * jnp.sum(gap**2)) / eps
+    return (potential + y @ gap - 0.25 * jnp.sum(gap**2)) / eps

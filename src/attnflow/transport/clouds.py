@@ -20,16 +20,22 @@ class Clouds(NamedTuple):
         return self.keys if self.others is None else self.others
 
 
-def rows_of(A: Float[Array, "d d"], clouds: Clouds, g: Float[Array, " n"], sums: Engine | None) -> Float[Array, " m"]:
-    """`log integral e^{<y, A x> + g(y)} dnu(y)` at every query x."""
+def rows_of(logit: Logit, clouds: Clouds, g: Float[Array, " n"], sums: Engine | None) -> Float[Array, " m"]:
+    """`log integral e^{l(x, y) + g(y)} dnu(y)` at every query x."""
     keys = clouds.keys._replace(log_weights=clouds.keys.log_weights + g)
-    return log_integral(Logit(A), clouds.queries.points, keys, sums)
+    return log_integral(logit, clouds.queries.points, keys, sums)
 
 
-def columns_of(A: Float[Array, "d d"], clouds: Clouds, f: Float[Array, " m"], sums: Engine | None) -> Float[Array, " n"]:
-    """`log integral e^{<y, A x> + f(x)} dmu(x)` at every key y."""
+def columns_of(logit: Logit, clouds: Clouds, f: Float[Array, " m"], sums: Engine | None) -> Float[Array, " n"]:
+    """`log integral e^{l(x, y) + f(x)} dmu(x)` at every key y."""
     queries = clouds.queries._replace(log_weights=clouds.queries.log_weights + f)
-    return log_integral(Logit(A.T), clouds.keys.points, queries, sums)
+    return log_integral(logit.swapped(), clouds.keys.points, queries, sums)
+
+
+def largest_logit(logit: Logit, clouds: Clouds) -> Float[Array, ""]:
+    """`max |A x| max |y|`, which no mixed term of the logit exceeds."""
+    queries, keys = clouds.queries.points @ logit.A.T, clouds.keys.points
+    return jnp.max(jnp.linalg.norm(queries, axis=1)) * jnp.max(jnp.linalg.norm(keys, axis=1))
 
 
 @one_program

@@ -40,8 +40,12 @@ class Bridge(eqx.Module):
         """`2 (B(x) - x) / eps`, which is `grad log rho(x) + O(eps)`."""
         if self.target is not None:
             raise ValueError("a score comes from the bridge of a measure to itself, got one between two; use self_bridge")
+        return 2 * self._pull(x) / self.eps
+
+    def _pull(self, x: Any) -> Float[Array, "m d"]:
+        """`B(x) - x`."""
         x = self._rows(x)
-        return 2 * (self.barycentric(x) - x) / self.eps
+        return self.barycentric(x) - x
 
     def _rows(self, x: Any) -> Array:
         x = floats("x", x, "m d").astype(self.measure.dtype)
@@ -63,6 +67,9 @@ class TokenBridge(Bridge):
         # At the tokens themselves the engine of the bridge serves; elsewhere one is chosen anew.
         return self.kernel(self._rows(x), self.kernel.engine if x is self.measure.points else None)
 
+    def _pull(self, x: Any) -> Float[Array, "m d"]:
+        return self.kernel.pull(self._rows(x), self.kernel.engine if x is self.measure.points else None)
+
     def plan(self) -> Float[Array, "m n"]:
         r"""The coupling $\pi_{ij}$, dense; its rows and columns sum to the weights."""
         log_kernel = self.kernel.log_kernel(self.measure.points)
@@ -82,13 +89,25 @@ class TokenBridge(Bridge):
         return self._psi + self._trade
 
     def potential_at(self, x: Any) -> Float[Array, " m"]:
-        return self._phi(self._rows(x)) - self._trade
+        x = self._rows(x)
+        return self._phi(self.kernel.row_potential(x), x - self.kernel.origin[None]) - self._trade
 
     @property
     def cost(self) -> Float[Array, ""]:
         r"""$\min_\pi \int \frac12 |x-y|^2 \,d\pi + \varepsilon\, \mathrm{KL}(\pi \mid \mu \otimes \nu)$, which is
         $\int \varphi \,d\mu + \int \psi \,d\nu$."""
         return 2 * integral(self.potential, self._keys)
+
+    def dual(self, potential: Float[Array, " n"]) -> Float[Array, ""]:
+        r"""$\int \varphi \,d\mu + \int \psi \,d\nu$ for a `potential` $\psi$ at the tokens of the target and the $\varphi$ that makes the
+        rows exact: at most the cost, and equal for the potential of the bridge."""
+        f = self.kernel.rows_for(self._scaled(potential))
+        return integral(self._phi(f, self.kernel.clouds.queries.points), self.measure) + integral(potential, self._keys)
+
+    def _scaled(self, potential: Float[Array, " n"]) -> Float[Array, " n"]:
+        r"""$\psi$ in units of eps about the centers of the clouds: the g that the iteration works on."""
+        y, gap = self.kernel.clouds.keys.points, self.kernel.origin - self.kernel.centre
+        return (potential + y @ gap - 0.25 * jnp.sum(gap**2)) / self.eps
 
     @property
     def converged(self) -> Any:
@@ -115,18 +134,21 @@ class TokenBridge(Bridge):
     @one_program
     def _psi(self) -> Array:
         y, gap = self.kernel.clouds.keys.points, self.kernel.origin - self.kernel.centre
-        return self.eps * self.kernel.scaling.g + 0.5 * jnp.sum(y**2, axis=1) - y @ gap + 0.25 * jnp.sum(gap**2)
+        return self.eps * self.kernel.scaling.g - y @ gap + 0.25 * jnp.sum(gap**2)
 
-    def _phi(self, x: Array) -> Array:
-        u, gap = x - self.kernel.origin[None], self.kernel.origin - self.kernel.centre
-        return self.eps * self.kernel.row_potential(x) + 0.5 * jnp.sum(u**2, axis=1) + u @ gap + 0.25 * jnp.sum(gap**2)
+    def _phi(self, f: Array, u: Array) -> Array:
+        gap = self.kernel.origin - self.kernel.centre
+        return self.eps * f + u @ gap + 0.25 * jnp.sum(gap**2)
 
     @property
-    def _trade(self) -> Array | float:
-        """The constant that goes from phi to psi so that both have the same integral."""
-        if self.target is None:
-            return 0.0
-        return 0.5 * (integral(self._phi(self.measure.points), self.measure) - integral(self._psi, self.target))
+    def _trade(self) -> Array:
+        """The constant that goes from phi to psi so that both have the same integral.
+
+        The rows are exact for any psi, so that the integral of phi and psi together is the dual of transport, which is stationary: an
+        error of psi enters the cost squared.
+        """
+        phi = self._phi(self.kernel.rows_for(self.kernel.scaling.before), self.kernel.clouds.queries.points)
+        return 0.5 * (integral(phi, self.measure) - integral(self._psi, self._keys))
 
 
 class GaussianBridge(Bridge):

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from attnflow._arrays import known, positive
 from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure, Particles
-from attnflow.sums import Atoms, Engine, Logit, Streamed, log_integral
+from attnflow.sums import Atoms, Engine, Streamed, isotropic, log_integral
 from attnflow.transport.distances import one_space
 from attnflow.transport.line import Bars, Tokens, ladder, root
 from attnflow.transport.pictures import projected, tokens_of
@@ -107,8 +107,7 @@ def _mean_kernel(mu: Measure, nu: Measure, h: Float[Array, ""], sums: Engine | N
     """`E k(x, y)`."""
     if not (isinstance(mu, Particles) and isinstance(nu, Particles)):
         return _mean_kernel_of_law(nu, mu, h) if isinstance(nu, Gaussian | GaussianMixture) else _mean_kernel_of_law(mu, nu, h)
-    form = jnp.eye(mu.dim, dtype=h.dtype) / h**2
-    logs = log_integral(Logit(form, form, form, psd=True), mu.points, Atoms(nu.points, nu.log_weights), sums)
+    logs = log_integral(isotropic(h**-2, mu.dim), mu.points, Atoms(nu.points, nu.log_weights), sums)
     return mu.integrate(lambda _: jnp.exp(logs))
 
 

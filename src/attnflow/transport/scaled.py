@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import one_program
+from attnflow._rows import dot, times
 from attnflow.sums import Atoms, Engine, Logit, accuracy, average, log_integral
 from attnflow.transport.sinkhorn import Clouds, Scaling, half_steps, planned, rows_of, scale
 
@@ -23,18 +24,27 @@ def scaled(
     guess of the potential of the keys."""
     centre, centred = _centred(keys)
     origin, others = (centre, None) if queries is None else _centred(queries)
-    clouds = Clouds(centred, others)
+    clouds, logit = Clouds(centred, others), logit.mixed()
     engine = planned(logit, clouds, sums)
-    return Scaled(logit.A, clouds, centre, origin, scale(logit, clouds, tolerance, max_iterations, engine, start), sums, engine, False)
+    return Scaled(logit, clouds, centre, origin, scale(logit, clouds, tolerance, max_iterations, engine, start), sums, engine, False)
 
 
 def cut(logit: Logit, atoms: Atoms, count: int, sums: Engine | None = None) -> "Scaled":
     """The kernel after `count` half-steps, rows first."""
     centre, centred = _centred(atoms)
     # Unlike the limit, a cut iteration sees the terms of the logit in y alone: they are where it starts.
-    queries, bias, _, keys = logit.centred(centre[None], atoms.points, centre)
-    scaling = half_steps(logit, centred, keys @ queries[0] + bias, count, sums)
-    return Scaled(logit.A, Clouds(centred), centre, centre, scaling, sums, sums, count % 2 == 0)
+    mixed = logit.mixed()
+    scaling = half_steps(mixed, centred, _alone(logit, mixed, centred.points, centre), count, sums)
+    return Scaled(mixed, Clouds(centred), centre, centre, scaling, sums, sums, count % 2 == 0)
+
+
+@one_program
+def _alone(logit: Logit, mixed: Logit, k: Float[Array, "n d"], c: Float[Array, " d"]) -> Float[Array, " n"]:
+    """The terms of a logit in `y = c + k` alone, at `x = c`, less those of its mixed form about c: `<(A - P) c + p, k>` and
+    `-1/2 <k, (P - P') k>`."""
+    P, own = (jnp.zeros_like(logit.A) if form is None else form for form in (logit.P, mixed.P))
+    slope = (logit.A - P) @ c
+    return k @ (slope if logit.p is None else slope + logit.p) - 0.5 * dot(times(k, (P - own).T), k)
 
 
 @one_program
@@ -44,12 +54,13 @@ def _centred(atoms: Atoms) -> tuple[Array, Atoms]:
 
 
 class Scaled(eqx.Module):
-    """`K(x, y) = e^{f(x) + <y, A x> + g(y)}`, with x taken from `origin` and y from `centre`, the middles of the queries and the keys.
+    """`K(x, y) = e^{f(x) + l(x, y) + g(y)}`, l the mixed `logit`, with x taken from `origin` and y from `centre`, the middles of the
+    queries and the keys.
 
     `engine` is what the scaling ran on; queries other than the tokens may need another, which `sums` gives.
     """
 
-    A: Float[Array, "d d"]
+    logit: Logit
     clouds: Clouds
     centre: Float[Array, " d"]
     origin: Float[Array, " d"]
@@ -61,20 +72,27 @@ class Scaled(eqx.Module):
     def __call__(self, x: Float[Array, "m d"], sums: Engine | None = None) -> Float[Array, "m d"]:
         """`integral K(x, y) y dnu(y)`, on another engine if one is given."""
         u = x - self.origin[None]
-        log_norm, mean = average(Logit(self.A), u, self._atoms(self.scaling.g), self.sums if sums is None else sums)
+        log_norm, mean = average(self.logit, u, self._atoms(self.scaling.g), self.sums if sums is None else sums)
         mean = mean + self.centre[None]
         if not self.ends_with_columns:
             return mean
         return jnp.exp(log_norm + self._row_potential(u))[:, None] * mean
 
     def expect(self, values: Float[Array, " n"]) -> Float[Array, " m"]:
-        """`integral K(x, y) v(y) dnu(y)` at every query, for the values of v at the keys: how `log integral e^{<y, A x> + g + h v}` grows
+        """`integral K(x, y) v(y) dnu(y)` at every query, for the values of v at the keys: how `log integral e^{l + g + h v}` grows
         with h, which every engine can say."""
 
-        def rows(g: Float[Array, " n"]) -> Float[Array, " m"]:
-            return rows_of(self.A, self.clouds, g, self.engine)
+        return -jax.jvp(self.rows_for, (self.scaling.g,), (values.astype(self.scaling.g.dtype),))[1]
 
-        return jax.jvp(rows, (self.scaling.g,), (values.astype(self.A.dtype),))[1]
+    def pull(self, x: Float[Array, "m d"], sums: Engine | None = None) -> Float[Array, "m d"]:
+        """`integral K(x, y) (y - x) dnu(y)`, which keeps its digits far from the origin; for rows that are exact."""
+        u = x - self.origin[None]
+        _, mean = average(self.logit, u, self._atoms(self.scaling.g), self.sums if sums is None else sums)
+        return mean - u + (self.centre - self.origin)[None]
+
+    def rows_for(self, g: Float[Array, " n"]) -> Float[Array, " m"]:
+        """The f that makes the rows exact for a potential g, at the queries themselves, on the engine of the scaling."""
+        return -rows_of(self.logit, self.clouds, g, self.engine)
 
     def row_potential(self, x: Float[Array, "m d"]) -> Float[Array, " m"]:
         """`f(x)`."""
@@ -83,17 +101,17 @@ class Scaled(eqx.Module):
     def log_kernel(self, x: Float[Array, "m d"]) -> Float[Array, "m n"]:
         """`log K(x_i, y_j)`, dense."""
         u = x - self.origin[None]
-        return Logit(self.A)(u, self.clouds.keys.points) + self.scaling.g[None] + self._row_potential(u)[:, None]
+        return self.logit(u, self.clouds.keys.points) + self.scaling.g[None] + self._row_potential(u)[:, None]
 
     @property
     def report(self) -> dict[str, PyTree]:
         """Convergence, and the error of sums that are not exact."""
         figures = {name: getattr(self.scaling, name) for name in ("converged", "iterations", "error")}
-        exactness = accuracy(Logit(self.A), self.clouds.queries.points, self._atoms(self.scaling.g), self.engine)
+        exactness = accuracy(self.logit, self.clouds.queries.points, self._atoms(self.scaling.g), self.engine)
         return {"sinkhorn": {name: value for name, value in figures.items() if value is not None}} | exactness
 
     def _row_potential(self, u: Float[Array, "m d"]) -> Float[Array, " m"]:
-        return -log_integral(Logit(self.A), u, self._atoms(self.scaling.before), self.sums)
+        return -log_integral(self.logit, u, self._atoms(self.scaling.before), self.sums)
 
     def _atoms(self, potential: Float[Array, " n"]) -> Atoms:
         return self.clouds.keys._replace(log_weights=self.clouds.keys.log_weights + potential)

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from attnflow._arrays import floats, positive
 from attnflow.measures import Affine, Gaussian, GaussianMixture, Measure, Particles
 from attnflow.spaces import Euclidean
-from attnflow.sums import Atoms, Engine, Logit, average
+from attnflow.sums import Atoms, Engine, average, isotropic
 from attnflow.transport.bridge import self_bridge
 from attnflow.transport.coupling import GaussianBridge
 from attnflow.transport.exact import heat_flow
@@ -88,9 +88,10 @@ class KernelScore(eqx.Module):
 
     def __call__(self, x: Any) -> Float[Array, "m d"]:
         mu, x = self.measure, floats("x", x, "m d").astype(self.measure.dtype)
-        eye = jnp.eye(mu.dim, dtype=mu.dtype) / self.eps
-        _, mean = average(Logit(eye, eye, eye, psd=True), x, Atoms(mu.points, mu.log_weights), self.sums)
-        return (mean - x) / self.eps
+        # About the middle: far from the origin the difference of average and x would have lost its digits.
+        u, keys = x - mu.mean[None], Atoms(mu.points - mu.mean[None], mu.log_weights)
+        _, mean = average(isotropic(1 / self.eps, mu.dim), u, keys, self.sums)
+        return (mean - u) / self.eps
 
 
 class Richardson(eqx.Module):

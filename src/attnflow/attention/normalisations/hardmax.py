@@ -1,11 +1,11 @@
 """Hardmax: all weight on the keys of largest logit."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import one_program
 from attnflow.attention.normalisations.base import Average, Normalisation
-from attnflow.sums import Atoms, Engine, Logit, nearest_average, top_keys
+from attnflow.sums import Atoms, Engine, Logit, nearest_average, round_off, top_keys
 
 
 class Hardmax(Normalisation):
@@ -29,3 +29,7 @@ class HardmaxAverage(Average):
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         return nearest_average(self.logit, x, self.atoms, self.sums, order)
+
+    @property
+    def report(self) -> dict[str, PyTree]:
+        return round_off(self.logit, self.atoms.points, self.atoms, self.sums)

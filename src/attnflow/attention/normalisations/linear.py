@@ -1,9 +1,11 @@
 """Linear attention: the kernel is the logit itself."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._arrays import one_program
+from attnflow._rows import dot, times
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.measures import Affine, Gaussian
 from attnflow.sums import Atoms, Engine, Logit, pointwise_average, visible_logits
@@ -47,39 +49,32 @@ class Linear(Normalisation):
 @one_program
 def _moments(
     P: Float[Array, "d d"] | None, y: Float[Array, "n d"], log_weights: Float[Array, " n"]
-) -> tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, " d"] | None]:
-    heavy = y * jnp.exp(log_weights)[:, None]
-    tilt = None if P is None else heavy.T @ jnp.sum((y @ P) * y, axis=1)
-    return jnp.sum(heavy, axis=0), heavy.T @ y, tilt
+) -> tuple[Float[Array, " d"], Float[Array, " d"], Float[Array, "d d"], Float[Array, ""], Float[Array, " d"]]:
+    """The middle c of the keys, `E k`, `E k k^T`, `E b` and `E b k` for `k = y - c` and `b = -1/2 <k, P k>`."""
+    masses = jnp.exp(log_weights)
+    c = jax.lax.stop_gradient(masses @ y)
+    k = y - c[None]
+    heavy = k * masses[:, None]
+    b = jnp.zeros_like(masses) if P is None else -0.5 * dot(times(k, P.T), k)
+    return c, jnp.sum(heavy, axis=0), heavy.T @ k, masses @ b, heavy.T @ b
 
 
 class LinearAverage(Average):
-    """`integral l(x, y) y dmu(y)` from `E y`, `E y y^T` and `E <y, P y> y`."""
+    """`integral l(x, y) y dmu(y)` from moments of the keys about their middle c, for a cloud far from the origin has no digits in others:
+    with `y = c + k` and `l = <q, k> + b + a` it is `E[k k^T] q + E[b k] + a E[k] + (<q, E[k]> + E[b] + a) c`."""
 
     logit: Logit
+    middle: Float[Array, " d"]
     first: Float[Array, " d"]
     second: Float[Array, "d d"]
-    tilt: Float[Array, " d"] | None
+    bias: Float[Array, ""]
+    tilt: Float[Array, " d"]
 
     @one_program
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        logit = self.logit
-        out = x @ (self.second @ logit.A).T
-        if self.tilt is not None:
-            out = out - 0.5 * self.tilt[None]
-        if logit.p is not None:
-            out = out + (self.second @ logit.p)[None]
-        return out + self._alone(x)[:, None] * self.first[None]
-
-    @one_program
-    def _alone(self, x: Float[Array, "m d"]) -> Float[Array, " m"]:
-        """The terms of the logit without y: `<r, x> + constant - 1/2 <x, R x>`."""
-        logit, out = self.logit, jnp.zeros(len(x), x.dtype)
-        if logit.R is not None:
-            out = out - 0.5 * jnp.sum((x @ logit.R) * x, axis=1)
-        if logit.r is not None:
-            out = out + x @ logit.r
-        return out if logit.constant is None else out + logit.constant
+        q, _, a, _ = self.logit.centred(x, self.middle[None], self.middle)
+        level = q @ self.first + self.bias + a
+        return q @ self.second.T + self.tilt[None] + a[:, None] * self.first[None] + level[:, None] * self.middle[None]
 
 
 class MaskedLinearAverage(Average):

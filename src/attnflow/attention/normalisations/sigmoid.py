@@ -2,11 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import one_program
 from attnflow.attention.normalisations.base import Average, Normalisation
-from attnflow.sums import Atoms, Engine, Logit, pointwise_average, visible_logits
+from attnflow.sums import Atoms, Engine, Logit, pointwise_average, round_off, visible_logits
 
 
 class Sigmoid(Normalisation):
@@ -29,6 +29,10 @@ class SigmoidAverage(Average):
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         return pointwise_average(sigmoid_of_sum, self.logit, x, self.atoms, self.sums, order)
+
+    @property
+    def report(self) -> dict[str, PyTree]:
+        return round_off(self.logit, self.atoms.points, self.atoms, self.sums)
 
 
 def sigmoid_of_sum(logits: Float[Array, "m n"], row: Float[Array, "m 1"]) -> Float[Array, "m n"]:

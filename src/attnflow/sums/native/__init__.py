@@ -56,9 +56,11 @@ def softmax(
     b: Float[Array, " n"],
     v: Float[Array, "n e"],
     seen: Int32[Array, " m"] | None = None,
+    sharpness: Float[Array, ""] | None = None,
     threads: int = 0,
 ) -> tuple[Float[Array, " m"], Float[Array, "m e"]]:
-    """`log sum_j e^{l_ij}` and `sum_j e^{l_ij} v_j / sum_j e^{l_ij}` for `l_ij = <q_i, k_j> + b_j`.
+    """`log sum_j e^{l_ij}` and `sum_j e^{l_ij} v_j / sum_j e^{l_ij}` for `l_ij = <q_i, k_j> + b_j`; with a sharpness s, for
+    `l_ij = b_j - s/2 |q_i - k_j|^2`.
 
     A key without mass has `b = -inf`. With `seen`, query i sees the first `seen_i` keys only; what a block of neighbours does not see costs
     nothing, so queries should come in order. Without any key the log-sum is minus infinity and the mean zero. `v` may have no columns.
@@ -69,7 +71,8 @@ def softmax(
     (m, _), (_, e), dtype = q.shape, v.shape, q.dtype
     result = jax.ShapeDtypeStruct((m,), dtype), jax.ShapeDtypeStruct((m, e), dtype)
     call = jax.ffi.ffi_call(_target("softmax", dtype), result, vmap_method="sequential")
-    log_sum, mean = call(q, k, b, v, jnp.zeros(0, jnp.int32) if seen is None else seen, threads=np.int64(threads))
+    half = jnp.zeros(0, dtype) if sharpness is None else (sharpness / 2).reshape(1)
+    log_sum, mean = call(q, k, b, v, jnp.zeros(0, jnp.int32) if seen is None else seen, half, threads=np.int64(threads))
     return log_sum, mean
 
 

@@ -2,7 +2,8 @@
 //
 //     log_sum_i = log sum_j e^{l_ij},    mean_i = sum_j e^{l_ij - log_sum_i} v_j,    l_ij = <q_i, k_j> + b_j.
 //
-// Query i sees the first seen_i keys; all of them if that is not given.
+// Query i sees the first seen_i keys; all of them if that is not given. With a number h the logits are l_ij = b_j - h |q_i - k_j|^2, from the
+// differences: scalar products lose the digits of |q|^2 and |k|^2.
 //
 // Queries lie along the lanes of a vector register, everywhere. Maximum, sum and mean of a query then never leave its lane, keys and values
 // are only ever broadcast, and both matrix products (keys with queries, values with weights) are one and the same small kernel.
@@ -49,12 +50,30 @@ inline __attribute__((always_inline)) void product(const T* a, const Block<T>* b
   }
 }
 
+// c[r][.] += sum_k (a[k][r] - b[k][.])^2: squared distances.
+template <class T, int R>
+inline __attribute__((always_inline)) void distances(const T* a, const Block<T>* b, int64_t depth, Vec<T> (&c)[R][COLS]) {
+  for (int64_t k = 0; k < depth; k++) {
+    Vec<T> x[COLS];
+#pragma GCC unroll 8
+    for (int i = 0; i < COLS; i++) x[i] = held(b[k].col[i]);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 8
+      for (int i = 0; i < COLS; i++) {
+        Vec<T> gap = a[k * ROWS + r] - x[i];
+        c[r][i] += gap * gap;
+      }
+  }
+}
+
 // Keys and values, cut into panels of ROWS numbers so that the product reads them in a row; filled up with keys without mass.
 template <class T>
 struct Keys {
   int64_t n, d, e, panels;    // n is filled up, and so is e to panels * ROWS
   T *keys, *biases, *values;  // values: for each tile, for each panel of columns, for each key of the tile, ROWS numbers
   T *longest, *highest;       // of each tile: the largest norm of a key, the largest bias
+  const T* half;              // null for scalar products
 };
 
 // What is known of a block of queries so far.
@@ -133,10 +152,18 @@ void absorb(State<T>& state, const Keys<T>& keys, int64_t first, Block<T>* logit
   Bits<T> may[COLS];
   bool search = may_pass(state, keys, first / TILE, may);
   for (int64_t j = 0; j < count; j += ROWS) {
+    const T* rows = keys.keys + (first + j) * keys.d;
+    if (keys.half != nullptr) {
+      Vec<T> square[ROWS][COLS]{}, half = Vec<T>{} + *keys.half;
+      distances<T, ROWS>(rows, state.queries, keys.d, square);
+      for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < COLS; i++) logits[j + r].col[i] = keys.biases[first + j + r] - half * square[r][i];
+      continue;
+    }
     Vec<T> sum[ROWS][COLS];
     for (int r = 0; r < ROWS; r++)
       for (int i = 0; i < COLS; i++) sum[r][i] = Vec<T>{} + keys.biases[first + j + r];
-    product<T, ROWS>(keys.keys + (first + j) * keys.d, state.queries, keys.d, sum);
+    product<T, ROWS>(rows, state.queries, keys.d, sum);
     for (int r = 0; r < ROWS; r++)
       for (int i = 0; i < COLS; i++) logits[j + r].col[i] = sum[r][i];
   }
@@ -154,7 +181,8 @@ void pack(Keys<T>& to, const T* k, const T* b, const T* v, int64_t n) {
     for (int64_t c = 0; c < to.d && j < n; c++) square += k[j * to.d + c] * k[j * to.d + c];
     T &longest = to.longest[j / TILE], &highest = to.highest[j / TILE];
     if (j % TILE == 0) longest = 0, highest = LOWEST<T>;
-    // Written so that a NaN stays: then any logit may pass.
+    // Written so that a NaN stays: then any logit may pass. A squared distance only lowers a logit.
+    if (to.half != nullptr && square == square) square = 0;
     if (!(std::sqrt(square) <= longest)) longest = std::sqrt(square);
     if (j < n && !(b[j] <= highest)) highest = b[j];
     to.biases[j] = j >= n || b[j] < LOWEST<T> ? LOWEST<T> : b[j];
@@ -240,7 +268,7 @@ struct Job {
 
 template <class T>
 ffi::Error softmax(ffi::ThreadPool pool, int64_t threads, Array<T> q, Array<T> k, Array<T> b, Array<T> v, ffi::Buffer<ffi::DataType::S32> seen,
-                   ffi::Result<Array<T>> log_sum, ffi::Result<Array<T>> mean) try {
+                   Array<T> half, ffi::Result<Array<T>> log_sum, ffi::Result<Array<T>> mean) try {
   auto qs = q.dimensions(), ks = k.dimensions(), vs = v.dimensions();
   if (qs.size() != 2 || ks.size() != 2 || vs.size() != 2 || qs[1] != ks[1] || ks[0] != vs[0] || int64_t(b.element_count()) != ks[0])
     return ffi::Error::InvalidArgument("softmax wants q[m, d], k[n, d], b[n], v[n, e]");
@@ -256,7 +284,8 @@ ffi::Error softmax(ffi::ThreadPool pool, int64_t threads, Array<T> q, Array<T> k
   job->packed = room<T>(n * (d + 1 + rows) + 2 * tiles);
   T* packed = job->packed.get();
   T* bounds = packed + n * (d + 1 + rows);
-  job->keys = {n, d, e, rows / ROWS, packed, packed + n * d, packed + n * (d + 1), bounds, bounds + tiles};
+  job->keys = {n, d, e, rows / ROWS, packed, packed + n * d, packed + n * (d + 1), bounds, bounds + tiles,
+               half.element_count() == 0 ? nullptr : half.typed_data()};
   pack(job->keys, k.typed_data(), b.typed_data(), v.typed_data(), ks[0]);
 
   if (threads <= 0) threads = std::max<int64_t>(1, pool.num_threads());
@@ -288,6 +317,7 @@ auto signature() {
       .template Arg<Array<T>>()
       .template Arg<Array<T>>()
       .template Arg<ffi::Buffer<ffi::DataType::S32>>()
+      .template Arg<Array<T>>()
       .template Ret<Array<T>>()
       .template Ret<Array<T>>();
 }

@@ -1,0 +1,62 @@
+"""How many digits a logit has, where it is a scalar product of rows."""
+
+import warnings
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from attnflow._arrays import known, on_host
+from attnflow.sums.atoms import Atoms
+from attnflow.sums.base import Engine
+from attnflow.sums.engine import Tiled
+from attnflow.sums.logit import Logit
+
+# Above this the weights of attention are wrong in digits that a reader of float32 or float64 results relies on.
+_LIMITS = {"float32": 1e-3, "float64": 1e-8}
+_warned: set[str] = set()
+
+
+def round_off(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None) -> dict[str, PyTree]:
+    r"""The bound $u \max|q| \max|k|$ on the round-off of a logit, $u$ the unit round-off, and the limit above which a warning is due;
+    nothing where logits are computed from differences, whose round-off is relative."""
+    engine = atoms.engine if sums is None else sums
+    if (logit.differences is not None and isinstance(engine, Tiled | None)) or x.dtype.name not in _LIMITS:
+        return {}
+    given = logit.A, logit.P, logit.p, x, atoms.points
+    bound = on_host(_bound, *(given if known(given) else jax.lax.stop_gradient(given)))
+    return {"round_off": {"bound": bound, "limit": np.asarray(_LIMITS[x.dtype.name], x.dtype)}}
+
+
+def warn_of_round_off(logit: Logit, atoms: Atoms, sums: Engine | None) -> None:
+    """Warn once if the logits between these tokens lose too many digits, where their values are known."""
+    if not _warned and known(logit, atoms.points):
+        warn_of_rough(round_off(logit, atoms.points, atoms, sums), 4)
+
+
+def warn_of_rough(report: Any, stacklevel: int = 3) -> None:
+    """Warn once if a report, which may be nested, has a bound beyond its limit."""
+    if _warned or not isinstance(report, dict):
+        return
+    for name, part in report.items():
+        if name != "round_off":
+            warn_of_rough(part, stacklevel + 1)
+        elif not _warned and float(part["bound"]) > float(part["limit"]):
+            _warned.add(name)
+            single = float(part["limit"]) > 1e-5
+            cure = 'use double precision, jax.config.update("jax_enable_x64", True), or scale' if single else "center or scale"
+            warnings.warn(
+                f"logits carry round-off of up to {float(part['bound']):.0e}, as scalar products of long rows do, and so do the weights of "
+                f"attention; {cure} the tokens, or raise the temperature",
+                stacklevel=stacklevel,
+            )
+
+
+def _bound(A: Any, P: Any, p: Any, x: Any, y: Any) -> Any:
+    """`u max|q| max|k|` for the rows about the mean of the keys; NumPy's arrays and JAX's alike."""
+    c = y.mean(axis=0)
+    shift = (A if P is None else A - P) @ c
+    q = (x - c[None]) @ A.T + (shift if p is None else shift + p)[None]
+    k = y - c[None]
+    return np.finfo(x.dtype).eps / 2 * ((q * q).sum(axis=1).max() * (k * k).sum(axis=1).max()) ** 0.5
