@@ -137,8 +137,8 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
         bridge = af.self_bridge(cloud, spec.eps, tolerance=_TOLERANCE)
         return perplexity(bridge, np.asarray(bridge.barycentric(cloud.points)))
 
-    (forward, end), (reverse, _) = parts(flow, [(data, True), (data, False)], "flows from the data", progress)
-    ((back, _),) = parts(flow, [(end, False)], "flow back", progress)
+    (forward, end), (reverse, _) = parts(flow, [(data, True), (data, False)], "flows from the data", progress, like=(Flow, None))
+    ((back, _),) = parts(flow, [(end, False)], "flow back", progress, like=(Flow, None))
     seen = {spec.pixels: forward.perplexity[0]} | dict(zip(others, parts(first, others, "other pixels", progress)))
     return Result(spec, forward, back, reverse, variance / spec.eps, _nearest(data) / spec.eps, seen)
 

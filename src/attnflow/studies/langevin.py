@@ -107,7 +107,7 @@ def laws() -> dict[str, af.Gaussian | af.GaussianMixture]:
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Every law, on the grid; Gaussians in closed form too."""
     spec = Spec() if spec is None else spec
-    return Result(spec, parts(lambda item: compare(*item, spec), laws().items(), "bridge against Langevin", progress))
+    return Result(spec, parts(lambda item: compare(*item, spec), laws().items(), "bridge against Langevin", progress, like=Comparison))
 
 
 def compare(name: str, law: Any, spec: Spec) -> Comparison:

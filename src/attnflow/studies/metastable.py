@@ -21,6 +21,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.check import Check, Claim
+from attnflow.studies.data import Of
 from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
@@ -95,8 +96,9 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """The run at a moderate beta, the staircases, the saddle."""
     spec = Spec() if spec is None else spec
     mu = on_circle(np.array(spec.angles))
+    stair = Of(af.Staircase, plateaus=[af.Particles(mu.points, np.ones(len(mu.points)), space=af.Sphere())])
     (climb,) = parts(lambda start: _climb(start, spec), [mu], "plateaus", progress)
-    stairs = parts(lambda beta: af.staircase(af.simple_attention(beta, 2), mu), spec.betas, "mergers", progress)
+    stairs = parts(lambda beta: af.staircase(af.simple_attention(beta, 2), mu), spec.betas, "mergers", progress, like=stair)
     corners = on_circle(2 * np.pi * np.arange(spec.polygon) / spec.polygon)
     found = af.linearisation(af.simple_attention(spec.beta, 2, af.Unnormalized(-spec.beta)), corners)
     return Result(spec, *climb, stairs, np.asarray(found.real), polygon_spectrum(spec))

@@ -157,8 +157,8 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     spec = Spec() if spec is None else spec
     every = {name: law for name, law in laws().items() if name in spec.laws}
     pairs = itertools.product((name for name in every if name in _LAWS[:3]), ("bump", "Gaussian"))
-    stability = parts(lambda pair: _stability(pair[0], every[pair[0]], pair[1], spec), pairs, "nearby laws", progress)
-    return Result(spec, stability, parts(lambda item: _support(*item, spec), every.items(), "supports", progress))
+    stability = parts(lambda pair: _stability(pair[0], every[pair[0]], pair[1], spec), pairs, "nearby laws", progress, like=Stability)
+    return Result(spec, stability, parts(lambda item: _support(*item, spec), every.items(), "supports", progress, like=Support))
 
 
 def _reach(spec: Spec) -> float:
