@@ -98,19 +98,18 @@ def judged(study: Any, name: str, checks: list[Check]) -> list[dict[str, Any]]:
         raise KeyError(f"{name} has no claim {lost[0]!r}, its claims are {', '.join(claims)}")
     for key, claim in claims.items():
         own = [check for check in checks if check.claim == key]
-        worst = max(own, key=_strain, default=None)
+        worst = max(own, key=lambda check: check.used, default=None)
         verdict = "not measured" if worst is None else "holds" if all(check.ok for check in own) else "fails"
-        shown = None if worst is None else dataclasses.asdict(worst)
+        shown = None if worst is None else _checked(worst)
         found.append(
             {"id": f"{name}/{key.replace(' ', '-')}", **dataclasses.asdict(claim), "verdict": verdict, "checks": len(own), "shown": shown}
         )
     return found
 
 
-def _strain(check: Check) -> float:
-    """How much of its tolerance a check uses, above one if it fails."""
-    off = abs(check.measured - check.expected)
-    return float("inf") if off != off else off / check.tolerance if check.tolerance > 0 else float("inf") * off if off else 0.0
+def _checked(check: Check) -> dict[str, Any]:
+    """A check for the record, with how much of its tolerance it uses."""
+    return dataclasses.asdict(check) | {"used": check.used}
 
 
 def _record(name: str, study: Any, spec: Any, result: Any, checks: list[Check], command: str) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def _record(name: str, study: Any, spec: Any, result: Any, checks: list[Check], 
         "versions": versions(),
         "machine": f"{platform.system()} {platform.machine()}",
         "claims": judged(study, name, checks),
-        "checks": [dataclasses.asdict(check) | {"ok": check.ok} for check in checks],
+        "checks": [_checked(check) | {"ok": check.ok} for check in checks],
         "measured": study.measured(result) if hasattr(study, "measured") else {},
     }
 

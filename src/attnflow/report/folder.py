@@ -158,7 +158,7 @@ def _others(place: pathlib.Path, ours: re.Pattern[str]) -> Iterator[pathlib.Path
     """What is in a folder that is not ours: files of other names, and links."""
     for at, folders, files in os.walk(place):
         for item in (pathlib.Path(at, name) for name in (*files, *folders)):
-            if item.is_symlink() or item.is_file() and not ours.fullmatch(item.relative_to(place).as_posix()):
+            if item.is_symlink() or (item.is_file() and not ours.fullmatch(item.relative_to(place).as_posix())):
                 yield item
 
 
