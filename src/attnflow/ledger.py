@@ -215,6 +215,6 @@ def _with_result(claim: Entry, found: dict[str, Any] | None) -> Entry:
     shown = found["shown"]
     if shown is not None:
         # What was not finite is null in the record.
-        numbers = [math.nan if shown[key] is None else shown[key] for key in ("measured", "expected", "tolerance")]
-        shown = plain(shown | {"used": Check(shown["name"], *numbers).used})
+        measured, expected, tolerance = (math.nan if shown[key] is None else shown[key] for key in ("measured", "expected", "tolerance"))
+        shown = plain(shown | {"used": Check(shown["name"], measured, expected, tolerance).used})
     return dataclasses.replace(claim, verdict=found["verdict"], checks=found["checks"], shown=shown)

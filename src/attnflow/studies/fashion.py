@@ -45,7 +45,8 @@ CLAIMS = {
         "differs",
         r"heat flow with $\varepsilon = 10^2$ and $\rho_0 \sim \text{FashionMNIST}$",
         r"Our setting: images drawn at random, a white pixel has the value 5, a black one 0, $\varepsilon = 100$ in the cost "
-        r"$\tfrac12 \lvert x - y \rvert^2$, bridges solved to $10^{-8}$. Images move to affine combinations of images, while under the heat flow "
+        r"$\tfrac12 \lvert x - y \rvert^2$, bridges solved to $10^{-8}$. Images move to affine combinations of images, while "
+        r"under the heat flow "
         r"a density on $R^{784}$ gains the variance $784\, \varepsilon$ a step: theirs is another flow.",
         "The caption names a picture and not a theorem, whose assumption, a smooth density, images do not have. It does not say how many "
         "images there are nor how pixels are scaled; with other values the numbers change, but not that images stay in their affine hull.",
