@@ -85,7 +85,9 @@ def test_a_run_writes_data_figures_claims_and_a_page(fake, tmp_path, capsys, set
     assert [check["ok"] for check in record["checks"]] == [True] * 8
     assert record["measured"]["lost"] is None, "a number that is not finite is null"
     assert len(record["measured"]["means"]) == 6
-    assert json.loads((out / "run.json").read_text()) == {key: record[key] for key in ("study", "parameters", "versions")}
+    mark = json.loads((out / "run.json").read_text())
+    assert sorted(mark.pop("files")) == [name for name in FILES if name not in ("data.zarr", "run.json")]
+    assert mark == {key: record[key] for key in ("study", "parameters", "versions")}
 
     result = fake.run(fake.Spec(n=30))
     found = arrays(out)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow.studies import BadInput, data
+from attnflow.studies import BadInput, cold, data, geometries, langevin, pictures, support
 from attnflow.studies.data import Of
 from attnflow.studies.parts import kept, parts
 
@@ -96,6 +96,28 @@ def test_dataclasses_and_modules_come_back_as_what_the_study_says():
     assert same(again(path, Of(af.Path, measure=fewer)), path)
     gaussian = af.Gaussian([0.1, 0.2], [[1.0, 0.3], [0.3, 0.5]])
     assert same(again(gaussian, gaussian), gaussian)
+
+
+def test_what_studies_keep():
+    """Examples of what the longer studies have as parts; the others are kept whenever they are run in a folder."""
+    few = np.array([0.5, 0.25])
+    found = cold.Concentration(few, few, few, {20.0: few, 0.5: few[:1]}, 0.1, 0.2)
+    assert same(again(found, cold.Concentration), found)
+    for found in (langevin.Comparison("N", few, few, 1.0, 2.0), support.Stability("L2", "bump", few, np.ones((1, 2, 2)), None)):
+        assert same(again(found, type(found)), found)
+    verdicts = [
+        af.Verdict("polytope", "it rests", 1e-3, 1e-9, 2, np.eye(2), labels=np.arange(2)),
+        af.Verdict("undecided", "it moves", 1e-3),
+    ]
+    geometry = geometries.Geometry("V = I", np.eye(2), af.Prediction("polytope", "a theorem"), verdicts, few, np.ones((2, 3, 2)))
+    assert same(again((geometry, 0.5), (geometries.Geometry, None)), (geometry, 0.5))
+    grid = af.Grid.uniform([af.Circle(8)])
+    cloud, one = (af.Particles(np.eye(2)[:n], space=af.Sphere()) for n in (2, 1))
+    rates = pictures.Rates("circle", few, few, few, few, 1e-16, 0.0)
+    kept = again((rates, (grid, grid, cloud)), (pictures.Rates, (grid, grid, one)))
+    assert same(kept[0], rates)
+    assert same(jax.tree.leaves(kept[1]), jax.tree.leaves((grid, grid, cloud)))
+    assert kept[1][0].axes == grid.axes
 
 
 def test_what_is_not_data_is_refused_before_it_is_written(tmp_path):
