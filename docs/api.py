@@ -36,7 +36,7 @@ MORE = {
     ),
     "studies": (
         *("attnflow.studies.Claim", "attnflow.studies.Check", "attnflow.studies.BadInput", "attnflow.studies.studies"),
-        *("attnflow.studies.figures", "attnflow.studies.parts.parts", "attnflow.studies.parts.kept"),
+        *("attnflow.studies.figures", "attnflow.studies.parts.parts", "attnflow.studies.parts.kept", "attnflow.studies.data.Of"),
     ),
 }
 

@@ -22,7 +22,14 @@ from attnflow.studies.parts import parts
 
 CLAIMS = {
     "mean": Claim(r"The mean of $n$ uniform numbers is near $\tfrac12$.", "arXiv:0000.00001, Theorem 1", "proved"),
-    "variance": Claim("Their variance is near 1/12.", "arXiv:0000.00002", "refuted as printed", "a variance <b>below</b> 1/6 & no more"),
+    "variance": Claim(
+        "Their variance is near 1/12.",
+        "arXiv:0000.00002",
+        "misprint",
+        "a variance <b>below</b> 1/6 & no more",
+        "It is $\\int (x - \\tfrac12)^2 dx$.",
+        "We are sure.",
+    ),
 }
 
 

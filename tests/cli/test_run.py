@@ -85,7 +85,9 @@ def test_a_run_writes_data_figures_claims_and_a_page(fake, tmp_path, capsys, set
     assert [check["ok"] for check in record["checks"]] == [True] * 8
     assert record["measured"]["lost"] is None, "a number that is not finite is null"
     assert len(record["measured"]["means"]) == 6
-    assert json.loads((out / "run.json").read_text()) == {key: record[key] for key in ("study", "parameters", "versions")}
+    mark = json.loads((out / "run.json").read_text())
+    assert sorted(mark.pop("files")) == [name for name in FILES if name not in ("data.zarr", "run.json")]
+    assert mark == {key: record[key] for key in ("study", "parameters", "versions")}
 
     result = fake.run(fake.Spec(n=30))
     found = arrays(out)
@@ -182,7 +184,7 @@ def test_a_folder_is_taken_up_again_replaced_or_refused(fake, tmp_path, monkeypa
 
     pathlib.Path("run", "notes.txt").write_text("in the folder of a run")
     assert main(["run", "fake", "--out", "run", "--seed", "5", "--overwrite"]) == 0
-    assert names(tmp_path / "run") == FILES
+    assert names(tmp_path / "run") == sorted([*FILES, "notes.txt"])
     assert json.loads(pathlib.Path("run", "claims.json").read_text())["seed"] == 5
 
     pathlib.Path("run", "run.json").write_text("{")
@@ -219,10 +221,10 @@ def test_ctrl_c_keeps_what_is_done(fake, start, tmp_path, capsys):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert main(["run", "fake", "--out", str(whole)]) == 0
     begun = start("run", "fake", "--out", "cut", sleep=0.3)
-    begun.wait_for((cut / "parts" / "draws-1.part").is_file)
+    begun.wait_for((cut / "parts" / "draws-1.npz").is_file)
     code, _, err = begun.stop(signal.SIGINT)
     assert (code, err) == (130, "attnflow: interrupted; what is done is in 'cut', --resume goes on with it\n")
-    done = len(list((cut / "parts").glob("*.part")))
+    done = len(list((cut / "parts").glob("*.npz")))
     assert 2 <= done < 6
     assert float((cut / "parts" / "seconds").read_text()) > 0.5
     assert main(["run", "fake", "--out", str(cut)]) == 2
@@ -243,7 +245,7 @@ def test_ctrl_c_while_it_is_written_keeps_what_is_done(fake, tmp_path, monkeypat
         patch.setattr(fake, "figure", interrupted)
         assert main(["run", "fake", "--out", str(tmp_path / "out")]) == 130
     assert capsys.readouterr().err.startswith("attnflow: interrupted; what is done is in ")
-    assert len(list((tmp_path / "out" / "parts").glob("*.part"))) == 6
+    assert len(list((tmp_path / "out" / "parts").glob("*.npz"))) == 6
     assert main(["run", "fake", "--out", str(tmp_path / "out"), "--resume"]) == 0
     assert names(tmp_path / "out") == FILES
 

@@ -61,7 +61,7 @@ def record(**changed) -> dict:
             "id": "fake/b",
             "statement": r"It falls like $e^{-2t \lvert x \rvert^2}$ and $n^{-1/2}$.",
             "source": "arXiv:0000.00002",
-            "status": "refuted as printed",
+            "status": "misprint",
             "printed": '$e^{-t}$, "half as fast"',
         },
         {"id": "fake/c", "statement": "Nobody looked.", "source": "arXiv:0000.00003", "status": "conjectured", "printed": ""},
@@ -69,8 +69,16 @@ def record(**changed) -> dict:
     for claim, verdict in zip(claims, ("holds", "fails", "not measured")):
         claim |= {"verdict": verdict, "checks": 1, "shown": None}
     checks = [
-        {"name": "mean", "measured": 0.49, "expected": 0.5, "tolerance": 0.1, "claim": "a", "ok": True},
-        {"name": "rate <script>alert(1)</script>", "measured": None, "expected": -2.0, "tolerance": 1e-3, "claim": "b", "ok": False},
+        {"name": "mean", "measured": 0.49, "expected": 0.5, "tolerance": 0.1, "claim": "a", "used": 1e-4, "ok": True},
+        {
+            "name": "rate <script>alert(1)</script>",
+            "measured": None,
+            "expected": -2.0,
+            "tolerance": 1e-3,
+            "claim": "b",
+            "used": None,
+            "ok": False,
+        },
     ]
     return {
         "study": "fake",
@@ -125,7 +133,8 @@ def test_the_page_says_all_and_escapes_it(written):
         "1 of 2 checks fail",
         "Means are <b>near</b> 1/2 & no less.",
         'printed: e−t, "half as fast"',
-        "refuted as printed",
+        "misprint",
+        "< 0.1 %",
         "not measured",
         "rate <script>alert(1)</script>",
         "not finite",

@@ -1,7 +1,6 @@
 """The study of clustering at a small size: that its checks can fail, its movie, leaders and hulls."""
 
 import dataclasses
-import pickle
 
 import numpy as np
 import pytest
@@ -18,11 +17,6 @@ def test_every_claim_can_fail(result):
 def test_the_movie_is_written(result, tmp_path):
     few = {space: dataclasses.replace(path, ts=path.ts[:3], states=path.states[:3]) for space, path in result.paths.items()}
     assert study.movie(dataclasses.replace(result, paths=few), tmp_path / "tokens.mp4").stat().st_size > 1000
-
-
-def test_parts_can_be_kept(result):
-    again = pickle.loads(pickle.dumps(result.paths["S^2"]))
-    np.testing.assert_array_equal(again.states, result.paths["S^2"].states)
 
 
 def test_leaders_and_hulls_of_known_places():

@@ -72,7 +72,7 @@ def test_each_check_can_fail(result):
     wide = dataclasses.replace(sharp, radius=2 * sharp.radius)
     assert failed(supports=[wide]) == [
         "sharp softmax: radius at the end, grids in the limit over tokens",
-        "sharp softmax: how far the radius passes the bound",
+        "sharp softmax: largest radius over the bound",
     ]
     kept = dataclasses.replace(broken, bound=broken.tokens)
     assert failed(supports=[kept]) == ["unnormalized: bound over radius of tokens at the end"]

@@ -17,7 +17,11 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
     "study": (tuple[str, ...], (), "only the claims of this study; give it again for another"),
     "out": (pathlib.Path | None, None, "with --run: a folder for the reports of all studies; done ones are not run again with --resume"),
     "resume": (bool, False, "with --out: go on with what is there"),
-    "save": (bool, False, "with --run --fast: write the table that ships with the package, and docs/ledger.md (in a checkout)"),
+    "save": (
+        bool,
+        False,
+        "with --run --fast: write what was measured into the table of the package, docs/ledger.md and docs/errata.md (in a checkout)",
+    ),
     "json": (bool, False, "print the ledger as JSON and nothing else"),
 }
 
@@ -36,8 +40,8 @@ def claims_(argv: list[str]) -> int:
         raise BadInput(f"the studies are {', '.join(found)}, got {unknown[0]!r}")
     if not chosen.run and (chosen.fast or chosen.out or chosen.save or chosen.resume):
         raise BadInput("--fast, --out, --resume and --save go with --run, got none; add --run")
-    if chosen.save and (not chosen.fast or chosen.study):
-        raise BadInput("--save is for the whole ledger at small sizes; give --run --fast --save and no --study")
+    if chosen.save and not chosen.fast:
+        raise BadInput("--save is for small sizes, those of the ledger; give --run --fast --save")
     if chosen.resume and chosen.out is None:
         raise BadInput("--resume needs the folder to go on with; give --out")
     names = chosen.study or tuple(found)
@@ -50,7 +54,7 @@ def claims_(argv: list[str]) -> int:
     entries = [entry for _, own, _ in results for entry in own]
     if chosen.save:
         ledger.save(entries)
-        (ledger.RECORD.parents[2] / "docs" / "ledger.md").write_text(ledger.markdown(ledger.recorded()), encoding="utf-8")
+        ledger.write_pages()
     return _show(entries, [(name, why) for name, _, why in results if why], chosen.json)
 
 
@@ -90,6 +94,7 @@ def _show(entries: Any, missed: list[tuple[str, str]], as_json: bool) -> int:
     from rich.console import Console
     from rich.padding import Padding
 
+    from attnflow.ledger import not_as_printed
     from attnflow.report.plain import plain
 
     failed = sum(entry.verdict == "fails" for entry in entries)
@@ -104,8 +109,7 @@ def _show(entries: Any, missed: list[tuple[str, str]], as_json: bool) -> int:
     for name, why in missed:
         console.print(f"{name} was not measured: {why}", style="yellow", soft_wrap=True, markup=False)
     measured = [entry for entry in entries if entry.verdict != "not measured"]
-    wrong = sum(entry.status == "refuted as printed" for entry in entries)
-    console.print(f"{len(entries)} claims, {len(measured)} measured, {failed} fail; {wrong} are not what their source prints")
+    console.print(f"{len(entries)} claims, {len(measured)} measured, {failed} fail; {not_as_printed(entries)}")
     return 1 if failed else 0
 
 
@@ -113,7 +117,7 @@ def _lines(entry: Any) -> list[str]:
     """What the claim says, where it is from, and the check of it that is closest to failing."""
     from rich.markup import escape
 
-    from attnflow.ledger import number
+    from attnflow.ledger import number, used
     from attnflow.report.letters import to_text
 
     lines = [escape(to_text(entry.statement)), f"[dim]{escape(to_text(entry.source))}[/]"]
@@ -122,5 +126,7 @@ def _lines(entry: Any) -> list[str]:
     if entry.shown is not None:
         measured, predicted, tolerance = (number(entry.shown[key]) for key in ("measured", "expected", "tolerance"))
         more = f", the closest of {entry.checks} checks" if entry.checks > 1 else ""
-        lines.append(f"measured {measured}, predicted {predicted} within {tolerance}: {escape(to_text(entry.shown['name']))}{more}")
+        name = escape(to_text(entry.shown["name"]))
+        lines.append(f"measured {measured}, predicted {predicted} within {tolerance}, used {used(entry)}: {name}{more}")
+        lines.append(f"[dim]by attnflow run {entry.study}[/]")
     return lines

@@ -9,7 +9,7 @@ import shlex
 from typing import Any
 
 from attnflow.cli.options import OUT, RUN, configure, no_more, parse
-from attnflow.studies.check import BadInput, Check
+from attnflow.studies.check import BadInput, Check, used_in_words
 
 
 def list_(argv: list[str]) -> int:
@@ -129,10 +129,10 @@ def table(checks: list[Check]) -> Any:
 
     drawn = Table(box=box.SIMPLE_HEAD)
     drawn.add_column("check")
-    for name in ("measured", "expected", "tolerance"):
+    for name in ("measured", "expected", "tolerance", "used"):
         drawn.add_column(name, justify="right", no_wrap=True)
     drawn.add_column("verdict")
     for check in checks:
-        numbers = f"{check.measured:.6g}", f"{check.expected:.6g}", f"{check.tolerance:.2g}"
+        numbers = f"{check.measured:.6g}", f"{check.expected:.6g}", f"{check.tolerance:.2g}", used_in_words(check.used, check.tolerance)
         drawn.add_row(escape(to_text(check.name)), *numbers, "[green]holds[/]" if check.ok else "[red]fails[/]")
     return drawn

@@ -75,7 +75,7 @@ class Store:
         """What the last complete block left, in the structure of `like`."""
         file = self.folder / f"carry-{self.count() - 1:06}.npz"
         try:
-            with np.load(file) as arrays:
+            with np.load(file, allow_pickle=False) as arrays:
                 leaves = [arrays[f"leaf{i}"] for i in range(len(arrays.files))]
         except Exception as error:
             raise ValueError(f"{str(file)!r} is damaged ({error}); delete the folder and run again") from error

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import pathlib
 import platform
-import shutil
 import time
 from collections.abc import Sequence
 from importlib import metadata
@@ -58,7 +57,7 @@ def carry_out(
     with folder.open(what) as out:
         # What took longer before counts too.
         clock = out / "parts" / "seconds"
-        before = float(clock.read_text()) if clock.is_file() else 0.0
+        before = _seconds(clock)
         with kept(out / "parts"):
             try:
                 result = study.run(spec, progress=progress)
@@ -68,12 +67,12 @@ def carry_out(
                 # What the values of a spec mean together, or a data file, may show only now.
                 raise BadInput(error) from error
             except KeyboardInterrupt:
-                clock.write_text(str(before + time.perf_counter() - begun))
+                write_text(clock, str(before + time.perf_counter() - begun))
                 raise
         checks = study.checks(result)
         record = _record(name, study, spec, result, checks, command) | {"seconds": round(before + time.perf_counter() - begun, 3)}
-        written = _write(out, study, result, record, movie, formats)
-        shutil.rmtree(out / "parts")
+        written = _write(folder, study, result, record, movie, formats)
+        folder.remove("parts")
     return Outcome(checks, record, written)
 
 
@@ -99,19 +98,18 @@ def judged(study: Any, name: str, checks: list[Check]) -> list[dict[str, Any]]:
         raise KeyError(f"{name} has no claim {lost[0]!r}, its claims are {', '.join(claims)}")
     for key, claim in claims.items():
         own = [check for check in checks if check.claim == key]
-        worst = max(own, key=_strain, default=None)
+        worst = max(own, key=lambda check: check.used, default=None)
         verdict = "not measured" if worst is None else "holds" if all(check.ok for check in own) else "fails"
-        shown = None if worst is None else dataclasses.asdict(worst)
+        shown = None if worst is None else _checked(worst)
         found.append(
             {"id": f"{name}/{key.replace(' ', '-')}", **dataclasses.asdict(claim), "verdict": verdict, "checks": len(own), "shown": shown}
         )
     return found
 
 
-def _strain(check: Check) -> float:
-    """How much of its tolerance a check uses, above one if it fails."""
-    off = abs(check.measured - check.expected)
-    return float("inf") if off != off else off / check.tolerance if check.tolerance > 0 else float("inf") * off if off else 0.0
+def _checked(check: Check) -> dict[str, Any]:
+    """A check for the record, with how much of its tolerance it uses."""
+    return dataclasses.asdict(check) | {"used": check.used}
 
 
 def _record(name: str, study: Any, spec: Any, result: Any, checks: list[Check], command: str) -> dict[str, Any]:
@@ -125,28 +123,29 @@ def _record(name: str, study: Any, spec: Any, result: Any, checks: list[Check], 
         "versions": versions(),
         "machine": f"{platform.system()} {platform.machine()}",
         "claims": judged(study, name, checks),
-        "checks": [dataclasses.asdict(check) | {"ok": check.ok} for check in checks],
+        "checks": [_checked(check) | {"ok": check.ok} for check in checks],
         "measured": study.measured(result) if hasattr(study, "measured") else {},
     }
 
 
-def _write(out: pathlib.Path, study: Any, result: Any, record: dict[str, Any], movie: bool, formats: Sequence[str]) -> list[pathlib.Path]:
+def _write(out: Folder, study: Any, result: Any, record: dict[str, Any], movie: bool, formats: Sequence[str]) -> list[pathlib.Path]:
     """The files, the page last: where it is, everything is."""
-    written = [out / "data.zarr", out / "claims.json"]
+    written = [out.place("data.zarr"), out.place("claims.json")]
     attributes = {key: json.dumps(plain(value)) if isinstance(value, dict) else value for key, value in record.items() if key in _NOTED}
-    shutil.rmtree(written[0], ignore_errors=True)
-    data_tree(result, {key: str(value) for key, value in attributes.items()}).to_zarr(written[0], consolidated=False)
+    data_tree(result, {key: str(value) for key, value in attributes.items()}).to_zarr(
+        written[0], mode="a", consolidated=False, zarr_format=3
+    )
     write_json(written[1], record)
     for title, figure in figures(study, result).items():
         for ending in formats:
-            written.append(out / f"{title}.{ending}")
+            written.append(out.place(f"{title}.{ending}"))
             figure.savefig(written[-1])
     if movie and hasattr(study, "movie"):
-        written.append(out / "movie.mp4")
+        written.append(out.place("movie.mp4"))
         study.movie(result, written[-1])
     images = [file for file in written if file.suffix == ".png"]
     films = [file for file in written if file.suffix in (".mp4", ".gif")]
-    written.append(out / "report.html")
+    written.append(out.place("report.html"))
     write_text(written[-1], page(plain(record), images, films))
     return written
 
@@ -156,10 +155,22 @@ _NOTED = ("study", "title", "command", "seed", "parameters", "versions", "machin
 
 def _finished(out: pathlib.Path) -> Outcome:
     """A run that was finished before, as it was recorded."""
-    record = json.loads((out / "claims.json").read_text())
     numbers = ("measured", "expected", "tolerance")
-    checks = [Check(c["name"], *(_float(c[key]) for key in numbers), claim=c["claim"]) for c in record["checks"]]
+    try:
+        record = json.loads((out / "claims.json").read_text())
+        checks = [Check(c["name"], *(_float(c[key]) for key in numbers), claim=c["claim"]) for c in record["checks"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{str(out / 'claims.json')!r} is damaged ({type(error).__name__}: {error}); --overwrite begins again") from error
     return Outcome(checks, record, sorted(file for file in out.iterdir() if not file.name.startswith(".")))
+
+
+def _seconds(clock: pathlib.Path) -> float:
+    """What the run took before it was cut off; a file that has no such number counts as none."""
+    try:
+        found = float(clock.read_text())
+    except (OSError, ValueError):
+        return 0.0
+    return found if 0 <= found < float("inf") else 0.0
 
 
 def _float(value: float | None) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from attnflow.report.letters import to_text
 from attnflow.report.mathematics import to_html
+from attnflow.studies.check import used_in_words
 
 _STYLE = """
 :root { --ink: #1b1e23; --faint: #5c6470; --line: #d9dde3; --good: #00694b; --bad: #a03a00; --back: #ffffff; --soft: #f5f6f8 }
@@ -78,10 +79,11 @@ def _claims(claims: list[dict[str, Any]]) -> str:
         cells = (f"{to_html(claim['statement'])}{printed}<br><small>{to_html(claim['source'])}</small>", _text(claim["status"]))
         verdict = claim["verdict"]
         rows.append(
-            f'<tr><td>{cells[0]}</td><td data-name="status">{cells[1]}</td>'
+            f'<tr><td>{cells[0]}</td><td data-name="status">{cells[1]}</td><td data-name="closest check uses">{_text(_used(claim))}</td>'
             f'<td data-name="verdict" class="{verdict if verdict in ("holds", "fails") else ""}">{verdict}</td></tr>'
         )
-    return _table("Claims", ("claim", "status in the literature", "verdict"), rows)
+    note = "<p><small>The verdict is about the sentence of the row; where a source prints something else, the status says how.</small></p>"
+    return _table("Claims", ("claim", "status in the literature", "closest check uses", "verdict"), rows) + (note if rows else "")
 
 
 def _checks(checks: list[dict[str, Any]]) -> str:
@@ -90,15 +92,21 @@ def _checks(checks: list[dict[str, Any]]) -> str:
         numbers = "".join(
             f'<td class="number" data-name="{key}">{_number(check[key])}</td>' for key in ("measured", "expected", "tolerance")
         )
+        numbers += f'<td class="number" data-name="used">{_text(used_in_words(check["used"], check["tolerance"]))}</td>'
         verdict = "holds" if check["ok"] else "fails"
         rows.append(f'<tr><td>{to_html(check["name"])}</td>{numbers}<td data-name="verdict" class="{verdict}">{verdict}</td></tr>')
-    return _table("Checks", ("check", "measured", "expected", "tolerance", "verdict"), rows)
+    return _table("Checks", ("check", "measured", "expected", "tolerance", "used", "verdict"), rows)
+
+
+def _used(claim: dict[str, Any]) -> str:
+    """How much of its tolerance the check of a claim that is closest to failing uses."""
+    return "" if claim["shown"] is None else used_in_words(claim["shown"]["used"], claim["shown"]["tolerance"])
 
 
 def _table(title: str, heads: tuple[str, ...], rows: list[str]) -> str:
     if not rows:
         return ""
-    numeric = ("measured", "expected", "tolerance")
+    numeric = ("measured", "expected", "tolerance", "used")
     head = "".join(f"<th{' class=number' if name in numeric else ''}>{name}</th>" for name in heads)
     return f'<h2>{title}</h2><table class="cards"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
 import scipy.sparse.csgraph
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 import attnflow as af
 from attnflow.studies.check import Check, Claim
@@ -151,16 +151,31 @@ def follow(start: Float[np.ndarray, "n 3"], heads: list[dict[str, np.ndarray]], 
     return found.y.T.reshape(len(times), *start.shape)
 
 
-def components(x: Float[np.ndarray, "n 3"]) -> int:
-    """How many clusters tokens form, by SciPy: parts of the graph of pairs within the radius."""
-    angles = np.arccos(np.clip(x @ x.T, -1, 1))
-    return int(scipy.sparse.csgraph.connected_components(angles <= _RADIUS)[0])
+def components(x: Float[np.ndarray, "n 3"]) -> Int[np.ndarray, " n"]:
+    """The cluster of every token, by SciPy: parts of the graph of pairs within the radius."""
+    return scipy.sparse.csgraph.connected_components(_angles(x) <= _RADIUS)[1]
+
+
+def alone(x: Float[np.ndarray, "n 3"]) -> float:
+    """The share of tokens that are clusters of their own."""
+    return float((np.bincount(components(x)) == 1).sum() / len(x))
+
+
+def compactness(x: Float[np.ndarray, "n 3"]) -> float:
+    """The largest angle within a cluster over the smallest between two clusters; with one cluster alone, over a half turn."""
+    angles, labels = _angles(x), components(x)
+    together = labels[:, None] == labels[None]
+    return float(angles[together].max() / angles[~together].min(initial=np.pi))
+
+
+def _angles(x: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n n"]:
+    return 2 * np.arcsin(np.clip(np.linalg.norm(x[:, None] - x[None], axis=2) / 2, 0, 1))
 
 
 def checks(result: Result) -> list[Check]:
     """Against SciPy, the sphere, and the order of Euler's method."""
     spec, states = result.spec, np.asarray(result.path.states)
-    apart = np.abs(states[list(result.frames)] - result.by_hand).max(axis=(1, 2))
+    apart, end = np.abs(states[list(result.frames)] - result.by_hand).max(axis=(1, 2)), result.by_hand[-1]
     return [
         Check(f"tokens against SciPy at $t = {spec.compared:g}$", float(apart[0]), 0.0, 1e-7),
         Check(f"tokens against SciPy at $t = {spec.t1:g}$", float(apart[1]), 0.0, 1e-5),
@@ -168,8 +183,11 @@ def checks(result: Result) -> list[Check]:
         Check(
             "the same with SciPy, without retraction", float(np.abs(np.linalg.norm(result.by_hand, axis=2) - 1).max()), 0.0, 1e-7, "sphere"
         ),
-        Check("clusters at the end, less those by SciPy", float(result.counts[-1] - components(result.by_hand[-1])), 0.0, 0.0, "clusters"),
-        Check("clusters at the end are at most a sixth of the tokens", float(result.counts[-1] <= spec.n / 6), 1.0, 0.0, "clusters"),
+        Check("clusters at the end, less those by SciPy", float(result.counts[-1] - len(np.unique(components(end)))), 0.0, 0.0),
+        Check("tokens by SciPy: clusters at the end over tokens", len(np.unique(components(end))) / spec.n, 0.0, 1 / 6, "clusters"),
+        Check("tokens at the start: share of those alone", alone(states[0]), 1.0, 0.5, "clusters"),
+        Check("tokens by SciPy: share of those alone at the end", alone(end), 0.0, 0.1, "clusters"),
+        Check("tokens by SciPy: width of a cluster over the gap between two, at most", compactness(end), 0.0, 0.5, "clusters"),
         Check("order of the stack in the step", result.order.slope, 1.0, 0.1, "order"),
     ]
 

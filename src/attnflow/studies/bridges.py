@@ -57,8 +57,15 @@ CLAIMS = {
         r"With the cost $\lvert x - y \rvert^2$, kernel $e^{-\lvert x - y \rvert^2/\varepsilon}$, $x \leftarrow 2x - B$ runs "
         r"$\partial_t \rho = \tfrac14 \Delta \rho$: half as fast as with $\tfrac12 \lvert x - y \rvert^2$.",
         f"slides on {_PAPER}",
-        "refuted as printed",
+        "misprint",
         r"with the cost $\lvert x - y \rvert^2 + \varepsilon H$ the scheme tends to $\partial_t \rho = \Delta \rho$",
+        r"Dividing by 2, the cost $\lvert x - y \rvert^2 + \varepsilon H$ is $\tfrac12 \lvert x - y \rvert^2 + "
+        r"\tfrac{\varepsilon}{2} H$, the "
+        r"bridge at half the temperature, so that $B - x = \tfrac{\varepsilon}{4} \nabla \log \rho$ to first order and a step of time "
+        r"$\varepsilon$ runs $\partial_t \rho = \tfrac14 \Delta \rho$. With the factor $\tfrac12$ in front of the cost, as the "
+        r"poster has it, "
+        r"the flow is $\partial_t \rho = \tfrac12 \Delta \rho$.",
+        "We are sure of the factors: the poster on the same paper has both halves, and so has the velocity on another slide.",
     ),
 }
 COSTS: tuple[str, ...] = ("half", "whole")
@@ -203,16 +210,17 @@ def checks(result: Result) -> list[Check]:
     off = np.abs(result.slopes - (np.sqrt(1 + eps**2 / 4) - eps / 2)).max()
     rest = np.linalg.norm((result.pulls["bridge"][-1] - result.score / 2) / eps[-1] - result.second) / np.linalg.norm(result.second)
     next = ((result.slopes[:, -1] - 1) / eps[-1] + 0.5) / eps[-1]
-    shares = {kind: result.share(kind) for kind in KINDS}
+    # The extrapolation from two temperatures leaves their product, times a number of order one, or for the bridge far less.
+    shares, left = {kind: result.share(kind) for kind in KINDS}, float(eps[-1] * eps[-2])
     return [
         Check("$N(0, s^2)$: slope of $B$ on tokens against the closed form", float(off), 0.0, 1e-7, "gaussian"),
         Check("$N(0, s^2)$: $B$ on tokens less a line, over $s$", result.spread, 0.0, 1e-6, "gaussian"),
         Check("$N(0, S)$ in the plane: matrix of $B$ against eigenvalues, relative", result.plane, 0.0, 1e-12, "gaussian"),
-        Check(r"mixture: part of the score that $(B - x)/\varepsilon$ has", shares["bridge"], 0.5, 0.01, "score"),
-        Check("mixture: part of the score that the kernel density has", shares["kernel density"], 1.0, 0.02, "kernel density"),
+        Check(r"mixture: part of the score that $(B - x)/\varepsilon$ has", shares["bridge"], 0.5, left / 8, "score"),
+        Check("mixture: part of the score that the kernel density has", shares["kernel density"], 1.0, 3 * left, "kernel density"),
         Check(r"mixture: term in $\varepsilon$ of $(B - x)/\varepsilon$, relative", float(rest), 0.0, eps[-1], "next"),
         Check(r"$N(0, s^2)$: $((B - x)/\varepsilon + x/(2 s^2))/\varepsilon$, in $x/s^4$", float(next.mean()), 1 / 8, 1e-3, "next"),
-        Check(r"layer of attention less $x \leftarrow 2x - B(x)$ by plain iterations, at most", result.layer, 0.0, 1e-7, "layer"),
+        Check(r"layer of attention less $x \leftarrow 2x - B(x)$ by plain iterations, at most", result.layer, 0.0, 1e-9, "layer"),
         Check(
             r"cost $\tfrac12 \lvert x - y \rvert^2$: speed over that of $\tfrac12 \Delta$",
             speed(result, "half"),

@@ -139,7 +139,7 @@ def checks(result: Result) -> list[Check]:
     kept = result.centres & (np.arange(len(result.centres)) < len(result.centres) // 4)
     turned = np.abs(np.angle(np.exp(1j * (result.angles[1] - result.angles[0]))))
     ratio = float(np.median(turned[kept]) / np.median(turned))
-    found.append(Check("early centres move less than other tokens: ratio of medians", ratio, 0.0, 0.5, "centres"))
+    found.append(Check("early centres move less than other tokens: ratio of medians", ratio, 0.0, 0.05, "centres"))
     return found
 
 

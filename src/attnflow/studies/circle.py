@@ -123,7 +123,9 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     result = Result(spec, ts, density, [], clusters(density[-1]), np.array(counts))
     law = np.asarray(af.growth_rates(af.simple_attention(spec.beta, 2), 2, _MODES))
     circle = Sphere(2, _theory(spec.beta, 2), law, _slopes(ts[result.linear], result.amplitudes[result.linear]))
-    return dataclasses.replace(result, spheres=[circle, *parts(lambda dim: _on_bands(spec, dim), spec.dims, "spheres", progress)])
+    return dataclasses.replace(
+        result, spheres=[circle, *parts(lambda dim: _on_bands(spec, dim), spec.dims, "spheres", progress, like=Sphere)]
+    )
 
 
 def _counts_at(beta: float, spec: Spec) -> list[int]:

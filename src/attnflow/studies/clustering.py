@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 
 import attnflow as af
 from attnflow.studies.check import Check, Claim
+from attnflow.studies.data import Of
 from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ FAST = Spec(tokens=12, on_sphere=24, frames=60)
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Both runs."""
     spec = Spec() if spec is None else spec
-    paths = dict(zip(_SPACES, parts(lambda space: follow(space, spec), _SPACES, "clustering", progress)))
+    paths = {space: _path(space, spec, progress) for space in _SPACES}
     radii = {space: spec.radius * size(path) for space, path in paths.items()}
     return Result(
         spec,
@@ -105,14 +106,17 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     )
 
 
-def follow(space: str, spec: Spec) -> af.Path:
+def _path(space: str, spec: Spec, progress: bool) -> af.Path:
     """The path of the tokens: in R^3 in the frame z = e^{-t} x, on the sphere as they are."""
     key, eye = jax.random.key(spec.seed), np.eye(3)
     if space == "R^3":
-        field = af.rescaled(af.Attention(af.dot_product(eye, eye), eye))
-        return af.solve(field, af.samplers.cube(spec.tokens, 3, half_width=5.0, key=key), spec.t1, save_at=spec.frames)
-    law = af.simple_attention(spec.beta, 3)
-    return af.solve(law, af.samplers.sphere(spec.on_sphere, 3, key=key), spec.t2, save_at=spec.frames)
+        field, end = af.rescaled(af.Attention(af.dot_product(eye, eye), eye)), spec.t1
+        start = af.samplers.cube(spec.tokens, 3, half_width=5.0, key=key)
+    else:
+        field, end = af.simple_attention(spec.beta, 3), spec.t2
+        start = af.samplers.sphere(spec.on_sphere, 3, key=key)
+    like = Of(af.Path, measure=start)
+    return parts(lambda mu: af.solve(field, mu, end, save_at=spec.frames), [start], f"clustering in {space}", progress, like=like)[0]
 
 
 def size(path: af.Path) -> float:

@@ -189,9 +189,9 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     plans = [("circle, grid", start, _B, V, spec), *((f"circle, {n} tokens", start.quantiles(n), _B, V, spec) for n in spec.tokens)]
     if "$R^4$" in meshes:
         plans.append(("$R^4$, grid", af.Grid.uniform(meshes["$R^4$"]), np.diag([2.0, 1.0, 1.0, 1.0]), np.eye(4), spec))
-    laplace = parts(lambda plan: principle(*plan), laws, "Laplace principle", progress)
-    flows = parts(lambda plan: flow(*plan), plans, "flows", progress)
-    return Result(spec, laplace, flows, parts(concentrate, [spec], "concentration", progress)[0])
+    laplace = parts(lambda plan: principle(*plan), laws, "Laplace principle", progress, like=Laplace)
+    flows = parts(lambda plan: flow(*plan), plans, "flows", progress, like=Flow)
+    return Result(spec, laplace, flows, parts(concentrate, [spec], "concentration", progress, like=Concentration)[0])
 
 
 def grids(spec: Spec) -> dict[str, list[Any]]:

@@ -108,13 +108,19 @@ def checks(result: Result) -> list[Check]:
     n = max(spec.tokens)
     for gamma, row in zip(spec.gammas, result.exact, strict=True):
         limit = af.theory.context_limit(spec.cosine, 1.0 * critical if gamma == 1 else gamma * critical)
-        # Away from the critical value the error falls like n to minus the distance from it.
-        slack = 6 * n ** -abs(gamma - 1) if gamma != 1 else 6 / n**0.5
+        slack = _left(gamma, spec.cosine, n)
         if slack < 0.2:
             claim = "critical" if gamma == 1 else "below" if gamma < 1 else "above"
             name = rf"$\gamma = {gamma:g} \times \text{{critical}}$, $n = {n}$, against the limit"
             found.append(Check(name, float(row[np.argmax(spec.tokens)]), limit, slack, claim))
     return found
+
+
+def _left(gamma: float, r: float, n: int) -> float:
+    """Twice the leading term of the distance from the limit. In units of the critical gamma a token weighs n^gamma times each other one:
+    it has the weight n^(gamma - 1) below 1, all but n^(1 - gamma) above."""
+    below, above = (1 - r) / r * n ** (2 * gamma - 2), 2 * r * (1 - r) * n ** (1 - gamma)
+    return 2 * (0.0 if gamma == 1 else below if gamma < 1 else above) + 2 / (r * n)
 
 
 def measured(result: Result) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 
 import attnflow as af
 from attnflow.studies.check import Check, Claim
+from attnflow.studies.data import Of
 from attnflow.studies.parts import parts
 
 if TYPE_CHECKING:
@@ -34,9 +35,8 @@ CLAIMS = {
     "energy": Claim(
         r"On the sphere simple attention climbs $E = \frac{1}{2\beta} \iint e^{\beta \langle x, y \rangle}\, d\mu(x)\, d\mu(y)$, which is "
         r"$e^\beta F / (\beta n^2)$ for $n$ tokens with $F = \tfrac12 \sum_{i,j} e^{-\beta \lvert x_i - x_j \rvert^2/2}$: it never falls.",
-        "arXiv:2312.10794, and lecture notes on it",
-        "refuted as printed",
-        "the notes have a gradient flow of the repulsive interaction energy $F$",
+        "arXiv:2312.10794",
+        "proved",
     ),
     "equiangular": Claim(
         "Orthonormal tokens keep a common cosine $g$, with "
@@ -106,7 +106,8 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     times = np.append(np.expm1(np.linspace(0, np.log1p(spec.t1), spec.frames))[:-1], spec.t1)
     law = af.simple_attention(spec.beta, dim=3)
     # One part, in which the solver itself shows how far it is.
-    (path,) = parts(lambda mu: af.solve(law, mu, spec.t1, save_at=times.tolist(), progress=progress), [start], "tokens")
+    like = Of(af.Path, measure=start)
+    (path,) = parts(lambda mu: af.solve(law, mu, spec.t1, save_at=times.tolist(), progress=progress), [start], "tokens", like=like)
 
     def energy(points: Float[Array, "n 3"]) -> Float[Array, ""]:
         return 2 * spec.beta * af.energy(af.Particles(points, space=af.Sphere()), spec.beta, log_scale=-spec.beta)
@@ -119,7 +120,10 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
         "cloud": (sinkhorn, cloud, 0.5),
         "closure": (sinkhorn, af.Gaussian.matching(cloud), 0.5),
     }
-    paths = dict(zip(known, parts(lambda problem: af.solve(*problem), known.values(), "checks", progress)))
+    paths = {
+        name: parts(lambda given: af.solve(*given), [problem], name, progress, like=Of(af.Path, measure=problem[1]))[0]
+        for name, problem in known.items()
+    }
     return Result(spec, path, np.asarray(jax.lax.map(energy, path.states)), **paths)
 
 

@@ -54,8 +54,13 @@ CLAIMS = {
         r"$F = \tfrac12 \sum_{i,j} e^{-\beta \lvert x_i - x_j \rvert^2/2}$ equals $\beta e^{-\beta} n^2 E$ on the sphere; the flow climbs "
         "it, to $n^2/2$, where all tokens are one.",
         f"lecture notes on {_PAPER}",
-        "refuted as printed",
+        "misprint",
         "the flow is a gradient flow of the repulsive interaction energy $F$, and ends in a layout that maximizes spacing on the sphere",
+        r"It is a sign. On the sphere $\lvert x - y \rvert^2 = 2 - 2 \langle x, y \rangle$, so that $F = \tfrac12 e^{-\beta} \sum_{i,j} "
+        r"e^{\beta \langle x_i, x_j \rangle}$, whose gradient points from each token towards the others, and the flow goes "
+        r"along it: it climbs "
+        "$F$. $F$ is largest where all tokens are one.",
+        "We are sure: the paper proves that the energy never decreases, and these are notes of a lecture.",
     ),
 }
 KINDS = ("SA", "USA")

@@ -43,8 +43,15 @@ CLAIMS = {
         r"$C = \tfrac12 \bigl(S^{1/2} (I + 4 S^{1/2} A S A^T S^{1/2})^{1/2} S^{-1/2} - I\bigr)$, "
         r"$A = 2 K^T Q$ for the kernel $e^{-\lvert Qx - Ky \rvert^2}$.",
         f"poster of {_PAPER}",
-        "refuted as printed",
+        "misprint",
         "$S' = V C S^{-1} A^{-T} S + S A^{-1} S^{-1} C^T V^T$, with $A = K^T Q$",
+        r"It is an order of matrices, and a factor. The logit $-\lvert Qx - Ky \rvert^2$ has the mixed term $2 \langle Qx, Ky "
+        r"\rangle$, so $A = 2 "
+        r"K^T Q$. Under the bridge $E[y \mid x] - m = W A (x - m)$ with $W + W A S A^T W = S$, so $S' = V W A S + (V W A S)^T$; "
+        r"and $W A S A^T = C$, "
+        "because $W = S^{1/2} w S^{1/2}$ with $w N + w N w N = N$, $N = S^{1/2} A S A^T S^{1/2}$. Hence $V W A S = V C A^{-T}$.",
+        "We are sure of the formula, which tokens confirm. We have the poster as text, in which formulas are torn apart and may be out of "
+        "order; for matrices that commute the two differ in the factor alone.",
     ),
     "rank": Claim("The rank of $S$ is constant in finite time.", _PAPER, "proved"),
     "low rank": Claim("Where softmax attention does not blow up, $S$ tends to a matrix of low rank.", f"poster of {_PAPER}", "numerics"),
@@ -202,14 +209,14 @@ def checks(result: Result) -> list[Check]:
     limits = {dim: result.ranks(dim) for dim in result.spec.dims}
     return [
         *(
-            Check(f"{name}: tokens less the affine velocity", float(gap.max()), 0.0, 1e-4, "gaussian")
+            Check(f"{name}: tokens less the affine velocity", float(gap.max()), 0.0, 1e-6, "gaussian")
             for name, gap in result.affine.items()
         ),
         Check("softmax: time of blow-up over the closed form", float((found / exact).max()), 1.0, 1e-5, "blow-up"),
         Check("softmax: $S$ half way to the blow-up against the closed form", float(result.inverse.max()), 0.0, 1e-5, "blow-up"),
-        Check(f"L2: $S$ at {result.spec.longer:g} times that time, against SciPy", float(result.l2.max()), 0.0, 1e-5, "existence"),
-        Check("Sinkhorn: residual of $W + W A S A^T W = S$", float(result.residual.max()), 0.0, 1e-10, "sinkhorn"),
-        Check("Sinkhorn: $S'$ by the formula against tokens", float(result.formula[:, 0].max()), 0.0, 1e-4, "sinkhorn"),
+        Check(f"L2: $S$ at {result.spec.longer:g} times that time, against SciPy", float(result.l2.max()), 0.0, 1e-8, "existence"),
+        Check("Sinkhorn: residual of $W + W A S A^T W = S$", float(result.residual.max()), 0.0, 1e-12, "sinkhorn"),
+        Check("Sinkhorn: $S'$ by the formula against tokens", float(result.formula[:, 0].max()), 0.0, 1e-6, "sinkhorn"),
         Check("Sinkhorn: error of the formula over that as printed", float((result.formula[:, 0] / wrong).max()), 0.0, 1e-2, "sinkhorn"),
         *(Check(f"{name}: second eigenvalue from rank one", second, 0.0, 1e-9, "rank") for name, second in result.second.items()),
         *(

@@ -188,10 +188,12 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Every V from every start, then the raw tokens for V = -I, then the line. One program is compiled for each dimension."""
     spec = Spec() if spec is None else spec
     jobs = [(name, value) for dim in spec.dims for name, value in values(dim).items()]
-    geometries, swollen = zip(*parts(lambda job: _geometry(*job, spec), jobs, "limit geometries", progress))
+    geometries, swollen = zip(*parts(lambda job: _geometry(*job, spec), jobs, "limit geometries", progress, like=(Geometry, None)))
     largest = max(most for (name, _), most in zip(jobs, swollen) if name == "V = I")
-    others: list[Any] = parts(lambda compute: compute(spec), (_raw, _line, _frozen), "other laws", progress)
-    return Result(spec, list(geometries), largest, *others[0], *others[1:])
+    (raw,) = parts(_raw, [spec], "raw tokens", progress)
+    (line,) = parts(_line, [spec], "line", progress, like=Line)
+    (frozen,) = parts(_frozen, [spec], "Sinkhorn", progress)
+    return Result(spec, list(geometries), largest, *raw, line, frozen)
 
 
 def _geometry(name: str, value: np.ndarray, spec: Spec) -> tuple[Geometry, float]:

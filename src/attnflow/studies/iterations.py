@@ -178,7 +178,7 @@ def checks(result: Result) -> list[Check]:
     apart = np.abs(result.errors - result.independent) / (1 + result.independent)
     after = result.errors[:, :, at]
     medians = np.median(after, axis=0)
-    found = [Check("column errors against NumPy, the largest difference", float(apart.max()), 0.0, 1e-8, "cut")]
+    found = [Check("column errors against NumPy, the largest difference", float(apart.max()), 0.0, 1e-11, "cut")]
     if (spec.n, spec.d) == (128, 8):
         for beta, column in zip(spec.betas, after.T):
             if beta in _ONE_DRAW:

@@ -151,12 +151,16 @@ def checks(result: Result) -> list[Check]:
     eye = np.eye(spec.dim)
     above = [found / float(af.theory.lipschitz_bound(eye, eye, spec.radius, int(k))) for found, k in zip(result.leader, n)]
     above += [found / float(af.theory.lipschitz_bound(eye, eye, r, 3)) for found, r in zip(result.poles, R)]
+    # What the others weigh beside the leader; a constant is found by power iteration to 1e-4.
+    slack = 1e-3 + spec.radius**2 * float(n.max()) * math.exp(-(spec.radius**2) / 4)
     known, far = np.sqrt((2 / 3 * R**2 + 1 / 3) ** 2 + 2 / 9), np.flatnonzero(np.median(R) <= R)
     return [
         Check("random tokens, $Q$, $K$, $V$: largest constant over the bound", float(result.random.max()), 0.0, 1.0, "bound"),
         Check("leader and poles: largest constant over the bound", float(max(above)), 0.0, 1.0, "bound"),
-        Check("leader: constant over $n^{1/2}$, farthest from 1", float(np.abs(result.leader / np.sqrt(n) - 1).max()), 0.0, 0.02, "length"),
-        Check("leader: power of $n$", power_law(n, result.leader).slope, 0.5, 0.01, "length"),
+        Check(
+            "leader: constant over $n^{1/2}$, farthest from 1", float(np.abs(result.leader / np.sqrt(n) - 1).max()), 0.0, slack, "length"
+        ),
+        Check("leader: power of $n$", power_law(n, result.leader).slope, 0.5, slack, "length"),
         Check(
             "poles: constant over the closed form, less 1, at large $R$",
             float(np.abs(result.poles / known - 1)[far].max()),

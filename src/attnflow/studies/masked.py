@@ -156,7 +156,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     spec, causal = Spec() if spec is None else spec, law(af.Causal())
     refinements = _refinements(causal, spec, progress) if spec.refine else []
     start = grid(spec.order_cells[-1], spec.cells[-1], spec)
-    (end,) = parts(lambda mu: _flow(causal, mu, spec), [start], "finest grid", progress)
+    (end,) = parts(lambda mu: _flow(causal, mu, spec), [start], "finest grid", progress, like=start)
     distances, cloud, alone = _tokens(causal, start, end, spec, progress)
     drift = float(jnp.abs(end.mass.sum(axis=1) - start.mass.sum(axis=1)).max())
     return Result(spec, refinements, distances, start, end, cloud, drift, alone, _first_cell(start, end, spec))
@@ -200,7 +200,7 @@ def _refinement(along: str, cells: tuple[int, ...], densities: list[np.ndarray],
 
 def _tokens(causal: Any, start: af.Grid, end: af.Grid, spec: Spec, progress: bool = False) -> tuple[np.ndarray, af.Particles, float]:
     """W2 to the grid by number, draw and band; the last cloud; how far the first token of any is from `e^{tV} x`."""
-    targets = [given_order(end, *band) for band in _BANDS]
+    targets, some = [given_order(end, *band) for band in _BANDS], af.Particles(np.zeros((2, 1)), order=[0.0, 1.0])
 
     def drawn(n: int) -> tuple[np.ndarray, float, Any]:
         distances, alone, cloud = np.zeros((spec.repeats, len(_BANDS))), 0.0, None
@@ -212,7 +212,7 @@ def _tokens(causal: Any, start: af.Grid, end: af.Grid, spec: Spec, progress: boo
             alone = max(alone, abs(float(cloud.points[first, 0] - math.exp(_V * spec.t1) * tokens.points[first, 0])))
         return distances, alone, cloud
 
-    distances, alone, clouds = zip(*parts(drawn, spec.tokens, "tokens", progress))
+    distances, alone, clouds = zip(*parts(drawn, spec.tokens, "tokens", progress, like=(None, None, some)))
     return np.stack(distances), clouds[-1], max(alone)
 
 

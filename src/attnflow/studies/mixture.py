@@ -35,8 +35,12 @@ CLAIMS = {
         r"Under $x \leftarrow 2x - B$ with $-W_V = W_Q^T W_K = I$ and the kernel $e^{\langle x, y \rangle/\varepsilon}$ the law of "
         r"infinitely many tokens follows $\partial_t \rho = \tfrac12 \Delta \rho$, a time $\varepsilon$ a step.",
         "slides on arXiv:2406.10823",
-        "refuted as printed",
+        "misprint",
         r"$\partial_t \rho = \Delta \rho$",
+        r"It is a factor. To first order $2x - B = x - \tfrac{\varepsilon}{2} \nabla \log \rho$, and tokens with the velocity "
+        r"$-\tfrac12 \nabla \log \rho$ "
+        r"have $\partial_t \rho = \tfrac12 \operatorname{div}(\rho \nabla \log \rho) = \tfrac12 \Delta \rho$.",
+        "We are sure: the same slides have this velocity for the particles, and the poster has the half.",
     ),
     "tokens": Claim(
         r"$n$ tokens of $\tfrac12 N(-2, 1) + \tfrac12 N(2, 1)$ at $\varepsilon = 0.01$ follow the heat flow, up to $n^{-1/2}$.",
@@ -164,7 +168,7 @@ def checks(result: Result) -> list[Check]:
     slope = math.sqrt(1 + spec.eps**2 / 4) - spec.eps / 2
     cost = (1 - slope) - spec.eps / 2 * math.log(1 - slope**2)
     return [
-        Check("quadrature tokens: largest $W_2$ to the exact law", float(result.w2.max()), 0.0, spec.eps**2, "heat"),
+        Check("quadrature tokens: largest $W_2$ to the exact law", float(result.w2.max()), 0.0, spec.eps**2 / 5, "heat"),
         Check(
             "sampled tokens: largest distance of distribution functions",
             float(result.kolmogorov.max()),
@@ -172,15 +176,15 @@ def checks(result: Result) -> list[Check]:
             _KOLMOGOROV / math.sqrt(spec.n),
             "tokens",
         ),
-        Check("bridge of $N(0, 1)$: mean of $y$ given $x$", float(np.abs(mean - slope * x).max()), 0.0, 1e-6, "bridge"),
+        Check("bridge of $N(0, 1)$: mean of $y$ given $x$", float(np.abs(mean - slope * x).max()), 0.0, 1e-8, "bridge"),
         Check(
             "bridge of $N(0, 1)$: deviation of $y$ given $x$",
             float(np.abs(deviation - math.sqrt(spec.eps * slope)).max()),
             0.0,
-            1e-6,
+            1e-8,
             "bridge",
         ),
-        Check("bridge of $N(0, 1)$: cost", float(result.bridge.cost), cost, 1e-6, "bridge"),
+        Check("bridge of $N(0, 1)$: cost", float(result.bridge.cost), cost, 1e-8, "bridge"),
     ]
 
 

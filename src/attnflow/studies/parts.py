@@ -5,18 +5,20 @@ A study computes its parts with `parts(compute, items, label, progress)`. Whoeve
     with kept(folder):
         result = study.run(spec)
 
-Parts are pickled, as they hold results of any type; a folder is for the one who wrote it, and only for the same spec and versions.
+A part is kept as data, `LABEL-NUMBER.npz`, never as code: a folder may come from a stranger. It is for the same spec and versions only.
 """
 
 import contextlib
 import contextvars
 import os
 import pathlib
-import pickle
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from attnflow.studies import data
+from attnflow.studies.check import BadInput
 
 Item = TypeVar("Item")
 Part = TypeVar("Part")
@@ -24,16 +26,19 @@ Part = TypeVar("Part")
 _FOLDER: contextvars.ContextVar[pathlib.Path | None] = contextvars.ContextVar("attnflow_parts", default=None)
 
 
-def parts(compute: Callable[[Item], Part], items: Iterable[Item], label: str, progress: bool = False) -> list[Part]:
+def parts(compute: Callable[[Item], Part], items: Iterable[Item], label: str, progress: bool = False, *, like: Any = None) -> list[Part]:
     """`[compute(item) for item in items]`, with a progress bar; inside `kept`, what is in the folder is read and the rest is written there.
 
     **Arguments:** `label` is what the bar shows, and tells the loops of a study apart: no two may share it. `compute` must depend on
-    the item and the spec alone, not on the parts before.
+    the item and the spec alone, not on the parts before. `like` says what a part is: by default plain data (numbers, strings, arrays, and
+    tuples, lists and dictionaries of such); a dataclass, an example of a module, or a tuple or list of these; see `attnflow.studies.data`.
     """
     from rich.progress import track
 
     items = list(items)
-    return [_part(lambda item=item: compute(item), f"{label} {i}") for i, item in enumerate(track(items, label, disable=not progress))]
+    return [
+        _part(lambda item=item: compute(item), f"{label} {i}", like) for i, item in enumerate(track(items, label, disable=not progress))
+    ]
 
 
 @contextlib.contextmanager
@@ -47,19 +52,25 @@ def kept(folder: pathlib.Path) -> Iterator[None]:
         _FOLDER.reset(token)
 
 
-def _part(compute: Callable[[], Part], name: str) -> Part:
+def _part(compute: Callable[[], Part], name: str, like: Any) -> Part:
     folder = _FOLDER.get()
     if folder is None:
         return compute()
-    file = folder / f"{re.sub('[^A-Za-z0-9]+', '-', name)}.part"
-    if file.exists():
-        return pickle.loads(file.read_bytes())
-    value = compute()
-    # Under another name first: a kill leaves a whole part or none.
-    draft = folder / f".{uuid.uuid4().hex}"
-    with draft.open("wb") as stream:
-        stream.write(pickle.dumps(value))
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.rename(file)
-    return value
+    file = folder / f"{re.sub('[^A-Za-z0-9]+', '-', name)}.npz"
+    if not file.exists():
+        content = data.to_bytes(compute(), like)
+        # Under another name first: a kill leaves a whole part or none.
+        draft = folder / f".{uuid.uuid4().hex}"
+        with draft.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.rename(file)
+    # A part that was computed just now is read as well: then a run in one go and one that goes on have the same arrays in memory.
+    try:
+        return data.from_bytes(file.read_bytes(), like)
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise BadInput(
+            f"{str(file)!r} is not a part of this run, or is damaged ({why}); delete it, and --resume computes it again"
+        ) from error

@@ -188,7 +188,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
         for kind in _KINDS
         for dim in spec.dims
     ]
-    diagrams = parts(lambda plan: _diagram(*plan), plans, "diagrams")
+    diagrams = parts(lambda plan: _diagram(*plan), plans, "diagrams", like=Diagram)
     random = []
     if spec.random_dim:
         make = functools.partial(random_member, n=spec.n, dim=spec.random_dim, layers=math.ceil(spec.t1))
@@ -196,7 +196,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
             (functools.partial(make, weights=weights), "softmax", name, spec.random_dim, spec, progress)
             for weights, name in _WEIGHTS.items()
         ]
-        random = parts(lambda plan: _diagram(*plan), plans, "random values")
+        random = parts(lambda plan: _diagram(*plan), plans, "random values", like=Diagram)
     curves = {kind: curve(spec.n, spec.delta, *spec.axes(kind), kind) for kind in _KINDS}
     return Result(spec, diagrams, random, curves, max(parts(lambda kind: _orthonormal(kind, spec), _KINDS, "orthonormal", progress)))
 

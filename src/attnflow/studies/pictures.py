@@ -163,16 +163,28 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Every case, and the laws on the line once more on a Gaussian."""
     spec = Spec() if spec is None else spec
     chosen = {name: case for name, case in cases().items() if name in spec.cases}
-    found = parts(lambda item: compare(*item, spec), chosen.items(), "three pictures", progress)
+    found = [_compared(name, case, spec, progress) for name, case in chosen.items()]
     on_line = {name: law for name, law in laws().items() if f"{name} on the line" in chosen}
     gaussian = parts(lambda law: against_gaussian(law, spec.cells), on_line.values(), "Gaussians", progress)
     return Result(spec, [rates for rates, _ in found], dict(zip(on_line, gaussian)), dict(zip(chosen, (ends for _, ends in found))))
 
 
+def _compared(name: str, case: Case, spec: Spec, progress: bool) -> tuple[Rates, tuple[af.Grid, af.Grid, af.Particles]]:
+    """One case, a part; its grids and tokens are like the finest grid, and like a token of its space."""
+    start = _starts(name, case, spec)[-1]
+    like = Rates, (start, start, af.Particles(start.points[:1], space=start.space))
+    return parts(lambda given: compare(*given, spec), [(name, case)], name, progress, like=like)[0]
+
+
+def _starts(name: str, case: Case, spec: Spec) -> list[af.Grid]:
+    """The start on grids of all sizes."""
+    sizes = spec.frequencies if "S^2" in name else spec.cells
+    return [af.Grid.from_density(case.density, case.axes(size)) for size in sizes]
+
+
 def compare(name: str, case: Case, spec: Spec) -> tuple[Rates, tuple[af.Grid, af.Grid, af.Particles]]:
     """Grids of all sizes, then tokens of all numbers against the finest."""
-    sizes = spec.frequencies if "S^2" in name else spec.cells
-    starts = [af.Grid.from_density(case.density, case.axes(size)) for size in sizes]
+    starts = _starts(name, case, spec)
     grids = [af.solve(case.law, start, t1=case.t1, save_at=1).final for start in starts]
     by_cells = np.array([_distance(coarse, fine) for coarse, fine in pairwise(grids)])
     counts = [n for n in spec.tokens if not case.costly or n <= spec.costly_tokens]

@@ -55,7 +55,8 @@ CLAIMS = {
         "numerics",
     ),
     "sampled": Claim(
-        r"Scores from $n$ tokens have a variance of order $1/n$, and at its best $\varepsilon$ the bridge errs least.",
+        r"Scores from $n$ tokens have a variance of order $1/n$; each at its best $\varepsilon$, the bridge errs less than the kernel "
+        "density, and on the line Richardson's extrapolation less than the bridge.",
         _EXPANSION,
         "numerics",
     ),
@@ -265,7 +266,9 @@ def checks(result: Result) -> list[Check]:
             Check(f"{where}: best error of the bridge over that of the kernel density", float(bridge / kernel), 0.0, 1.0, "sampled")
         )
         if e.dim == 1:
-            found.append(Check(f"{where}: best error of Richardson over that of the bridge", float(richardson / bridge), 0.0, 1.0))
+            found.append(
+                Check(f"{where}: best error of Richardson over that of the bridge", float(richardson / bridge), 0.0, 1.0, "sampled")
+            )
     return found
 
 

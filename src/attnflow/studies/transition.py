@@ -139,11 +139,11 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """The diagrams, the curvatures, and the runs."""
     spec = Spec() if spec is None else spec
     wanted = [(dim, multiple * af.theory.critical_beta(dim)) for dim in spec.dims if dim <= _DRAWN for multiple in _MULTIPLES]
-    diagrams = parts(lambda pair: diagram(spec, *pair), wanted, "branches", progress)
-    curvatures = parts(lambda dim: curvature(spec, dim), spec.dims, "curvatures", progress)
+    diagrams = parts(lambda pair: diagram(spec, *pair), wanted, "branches", progress, like=Diagram)
+    curvatures = parts(lambda dim: curvature(spec, dim), spec.dims, "curvatures", progress, like=Curvature)
     below, uniform = _MULTIPLES[0] * af.theory.critical_beta(2), grid(2, spec.cells)
     noisy = filter(None, [spec.tokens])
-    found = parts(lambda tokens: runs(uniform, below, _beyond(diagrams), tokens, spec.seed), noisy, "runs", progress)
+    found = parts(lambda tokens: runs(uniform, below, _beyond(diagrams), tokens, spec.seed), noisy, "runs", progress, like=Runs)
     return Result(spec, diagrams, curvatures, found[0] if found else None)
 
 
