@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import array, floats, known, one_program, shares
+from attnflow._arrays import array, floats, known, on_host, one_program, shares
 from attnflow.measures.base import FlowingMeasure, Noise, Velocity
 from attnflow.spaces import Euclidean, Space
 
