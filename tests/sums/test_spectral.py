@@ -142,7 +142,7 @@ def test_derivatives(place, rng):
 
 @pytest.mark.long
 def test_causal_on_the_circle(rng):
-    order = rng.permutation(1100.0) - 500
+    order = rng.permutation(1100) - 500.0
     mu = af.Particles(af.samplers.sphere(1100, 2, key=jax.random.key(2)).points, order=order, space=af.Sphere())
     law = af.simple_attention(9.0, 2, mask=af.Causal())
     exact = law.at(mu, sums=af.Dense())(mu.points, mu.order)
