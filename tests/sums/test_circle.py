@@ -10,7 +10,9 @@ import pytest
 
 import attnflow as af
 from attnflow.sums import Atoms, Transform, average, fitted
+from attnflow.sums.circle import rings
 from attnflow.sums.mask import Sight
+from attnflow.sums.plan import Extent, _modes, _with_exact_rows
 
 N = 150
 ORDER = np.arange(N) / N
@@ -120,7 +122,7 @@ def test_derivatives_of_a_law_on_the_circle(causal, rng):
     gradient = jax.jit(jax.grad(lambda *at: velocity(*at, plan), (0, 1, 2, 3)))(*map(jnp.asarray, at))
     for i, part in enumerate(at):
         change = rng.normal(size=part.shape) * part.mean() if i != 2 else x * rng.normal(size=(N, 1))
-        along = slope(lambda h, i=i, change=change: exact(*(p + h * change * (i == j) for j, p in enumerate(at))), 1e-4)
+        along = slope(lambda h, i=i, change=change: exact(*at[:i], at[i] + h * change, *at[i + 1 :]), 1e-4)
         np.testing.assert_allclose((gradient[i] * change).sum(), along, rtol=1e-7)
 
 
@@ -153,8 +155,24 @@ def test_derivatives_of_the_gaussian_series(place, rng):
     np.testing.assert_allclose(paired(gradient, change), exact, rtol=1e-7 if d < 3 else 1e-5)
 
 
+def test_the_error_of_equal_lengths_is_bounded_by_what_is_known(rng):
+    """Round-off counts for nothing; a token off the circle, and a length that is no number, do."""
+    q, k, b = on_circle(rng, r=9.0)
+    known = jax.jit(lambda q, k: (rings(q, k).error, rings(q, k).fill(1e-9, 1e-12, jnp.zeros(()))))
+    assert tuple(known(q, k)) == (0.0, 0.5)
+    for which, off in ((0, 9e-8), (1, 9e-8), (1, 1e-11)):
+        moved = [q.copy(), k.copy()]
+        moved[which][11] *= 1 + off
+        error, fill = known(*moved)
+        exact, equal = softmax(*moved, b), softmax(q, k, b)
+        assert max(np.abs(e - f).max() for e, f in zip(exact, equal)) <= error <= 11 * off
+        assert (fill > 1) == (off > 1e-9)
+    k[0] = np.nan
+    assert known(q, k)[1] > 1
+
+
 @pytest.mark.parametrize("side", ["keys", "queries"])
-@pytest.mark.cases
+@pytest.mark.long
 def test_one_token_off_the_circle(side, rng):
     """By 9e-8, which no sample of rows need meet: another plan serves it, and the plan of the circle gives NaN."""
     x, logit = on_circle(rng)[1], af.dot_product(3 * np.eye(2), 3 * np.eye(2))
@@ -217,12 +235,23 @@ def test_tokens_that_leave_the_circle_are_planned_again():
     np.testing.assert_allclose(path.final.points, exact.final.points, atol=1e-7)
 
 
+def test_the_numbers_of_a_plan_on_the_host_overflow_quietly():
+    """Sums that are lost altogether have an infinite error and no share; a box may be larger than any number."""
+    plan, share = Transform(1e-9, (32, 32), 2e-15, False), np.array([0.0, np.nan, 0.5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        atoms, logit = Atoms(jnp.ones((3, 2)), jnp.zeros(3)), af.dot_product(np.eye(2), np.eye(2))
+        assert _with_exact_rows(plan, logit, atoms.points, atoms, np.inf, share)[1].startswith("the sums of 2 queries are too small")
+        for side in (1e308, np.inf, np.nan):
+            assert min(_modes(plan, Extent(jnp.array([side, side]), *[jnp.zeros(())] * 3))) >= 2**60
+
+
 EXTREMES = ["steep", "zero spread", "huge", "huge circle", "one token", "zero weights", "loose"]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", EXTREMES)
-@pytest.mark.cases
+@pytest.mark.long
 def test_planning_leaks_no_numpy_warning(name, dtype, rng):
     """Sums that are lost altogether, overflow, nothing to spread: NumPy stays quiet, and the sums are right or the plan refused."""
     x, weights = rng.normal(size=(64, 2)), np.ones(64)

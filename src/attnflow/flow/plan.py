@@ -39,8 +39,8 @@ def planned(problem: Problem, state: PyTree, t: Any, sums: Engine | None) -> Pro
     """The problem with its sums planned for a state, and the room that gives it; `sums` is what the user asked for."""
     mu = problem.measure.with_state(state)
     engine, fill = _plan(problem.field, mu, sums, t)
-    again = isinstance(engine, Transform) and engine is not sums and engine == problem.sums
-    if again and engine.circle and isinstance(mu.space, Euclidean):
+    same = engine is not sums and engine == problem.sums
+    if same and isinstance(engine, Transform) and engine.circle and isinstance(mu.space, Euclidean):
         # Tokens leave the circle so fast that no step stays within the plan: the same plan again would stall.
         return with_sums(problem, Streamed().settled())
     # On a compact space nothing leaves. A step may overshoot a little.

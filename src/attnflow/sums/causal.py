@@ -66,7 +66,8 @@ def _running(plan: Transform, with_mean: bool, degree: int, q: Array, k: Array, 
         seen = [modes * there for modes in running]
 
         def summed(parts: dict[tuple[int, int], Array]) -> Array:
-            return sum(jnp.sum(seen[j] * jnp.real(c)[None], axis=1) * by_query[i] for (i, j), c in parts.items())
+            terms = [jnp.sum(seen[j] * jnp.real(c)[None], axis=1) * by_query[i] for (i, j), c in parts.items()]
+            return jax.tree.reduce(jnp.add, terms)
 
         mean = summed(of_mean) * jnp.exp(1j * target) if with_mean else jnp.zeros_like(wave[:, 0])
         return jnp.stack([modes[-1] for modes in running]), (jnp.real(summed(of_sum)), mean)

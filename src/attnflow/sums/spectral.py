@@ -219,7 +219,7 @@ def _evaluate(plan: Transform, series: Series, weights: Array, count: int) -> Fl
     strengths, degrees = jnp.stack([weights * by for by in series.sources_by]), len(series.targets_by)
     modes = nufft1(plan.modes, strengths.astype(kind), *sources, iflag=-1, eps=accuracy)
     fields = [
-        sum(modes[j] * c.astype(kind) for (i, j), c in part.items() if i == power)
+        jax.tree.reduce(jnp.add, [modes[j] * c.astype(kind) for (i, j), c in part.items() if i == power])
         for part in series.coefficients[:count]
         for power in range(degrees)
     ]
