@@ -7,7 +7,6 @@ says so.
 
 import resource
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
