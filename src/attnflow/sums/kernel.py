@@ -154,7 +154,7 @@ def top_keys(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Ar
     massive = jnp.isfinite(atoms.log_weights)[None]
     if gap is not None:
         q, k = gap.rows(x, atoms.points, _middle(atoms))
-        logits = jnp.where(massive, -0.5 * gap.sharpness * squares(q, k), lowest(q.dtype))
+        logits = jnp.where(massive, -0.5 * gap.sharpness * squares(q.T, k.T), lowest(q.dtype))
         seen = logits if sight is None else sight.apply(logits)
         return at_least(seen, _nearly_nearest(q, gap.sharpness, jnp.max(seen, axis=1))[:, None])
     rows = _with_mass(logit, x, atoms)

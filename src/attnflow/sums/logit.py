@@ -1,5 +1,7 @@
 """Every attention logit of the literature is one quadratic polynomial."""
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -89,7 +91,7 @@ class Logit(eqx.Module):
         """The matrix of logits `l(x_i, y_j)`."""
         center, gap = jax.lax.stop_gradient(jnp.mean(y, axis=0)), self.differences
         if gap is not None:
-            return -0.5 * gap.sharpness * squares(*gap.rows(x, y, center))
+            return -0.5 * gap.sharpness * squares(*(rows.T for rows in gap.rows(x, y, center)))
         queries, bias, rest, keys = self.centred(x, y, center)
         return queries @ keys.T + bias[None, :] + rest[:, None]
 
@@ -166,12 +168,11 @@ def isotropic(sharpness: Float[Array, ""], dim: int) -> Logit:
     return Logit(form, form, form, psd=True, gap=Gap(sharpness), squared=True)
 
 
-def squares(q: Float[Array, "m p"], k: Float[Array, "n p"]) -> Float[Array, "m n"]:
-    """`|q_i - k_j|^2` from differences, for few coordinates."""
-    total = (q[:, 0][:, None] - k[:, 0][None]) ** 2
-    for a in range(1, q.shape[1]):
-        total = total + (q[:, a][:, None] - k[:, a][None]) ** 2
-    return total
+def squares(
+    q: Sequence[Float[Array, " m"]] | Float[Array, "p m"], k: Sequence[Float[Array, " n"]] | Float[Array, "p n"]
+) -> Float[Array, "m n"]:
+    """`|q_i - k_j|^2` from differences, for few coordinates, each a column."""
+    return functools.reduce(jnp.add, ((a[:, None] - b[None]) ** 2 for a, b in zip(q, k, strict=True)))
 
 
 def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = None, key_bias: Any = None) -> Logit:

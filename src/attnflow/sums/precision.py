@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._arrays import known, on_host
+from attnflow._arrays import array, known, on_host
 from attnflow.sums.atoms import Atoms
 from attnflow.sums.base import Engine
 from attnflow.sums.engine import Tiled
@@ -26,7 +26,7 @@ def round_off(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine |
         return {}
     given = logit.A, logit.P, logit.p, x, atoms.points
     bound = on_host(_bound, *(given if known(given) else jax.lax.stop_gradient(given)))
-    return {"round_off": {"bound": bound, "limit": np.asarray(_LIMITS[x.dtype.name], x.dtype)}}
+    return {"round_off": {"bound": bound, "limit": array(_LIMITS[x.dtype.name], x.dtype)}}
 
 
 def warn_of_round_off(logit: Logit, atoms: Atoms, sums: Engine | None) -> None:

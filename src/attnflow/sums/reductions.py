@@ -15,9 +15,7 @@ from attnflow.sums.logit import squares
 from attnflow.sums.mask import Causal, Sight, lowest
 
 
-def _logits(
-    q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], s: Float[Array, ""] | None, seen: Sight | None
-) -> Float[Array, "m n"]:
+def _logits(q: Any, k: Any, b: Float[Array, " n"], s: Float[Array, ""] | None, seen: Sight | None) -> Float[Array, "m n"]:
     """`<q_i, k_j> + b_j` or `b_j - s/2 |q_i - k_j|^2`, as the mask lets them be seen.
 
     One matrix product: with the bias as one more coordinate a pass over all pairs is saved.
@@ -31,9 +29,7 @@ def _logits(
     return logits if seen is None else seen.apply(logits)
 
 
-def _weighed(
-    q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], s: Float[Array, ""] | None, seen: Sight | None
-) -> Float[Array, "m n"]:
+def _weighed(q: Any, k: Any, b: Float[Array, " n"], s: Float[Array, ""] | None, seen: Sight | None) -> Float[Array, "m n"]:
     """The logits, with the logarithm of the part of each key that is seen."""
     logits, share = _logits(q, k, b, s, seen), None if seen is None else seen.share()
     return logits if share is None else logits + jnp.log(jnp.where(share > 0, share, 1)).astype(logits.dtype)
@@ -66,14 +62,27 @@ def _softmax(
         return new, total * decay + jnp.sum(p, axis=1), mean * decay[:, None] + p @ values
 
     def start(queries):
-        m = len(queries)
+        m = _count(queries)
         return jnp.full(m, -jnp.inf, q.dtype), jnp.zeros(m, q.dtype), jnp.zeros((m, v.shape[1]), q.dtype)
 
-    largest, total, mean = engine.fold(step, start, q, (k, b, v), (0, -jnp.inf, 0), sight)
+    queries, keys, empty = _pairs_of(q, k, s)
+    largest, total, mean = engine.fold(step, start, queries, (keys, b, v), (empty, -jnp.inf, 0), sight)
     if sight is None:
         return largest + jnp.log(total), mean / total[:, None]
     some = largest > lowest(q.dtype) / 2
     return jnp.where(some, largest + jnp.log(jnp.where(some, total, 1)), -jnp.inf), jnp.where(some, 1 / total, 0)[:, None] * mean
+
+
+def _pairs_of(q: Array, k: Array, s: Array | None) -> tuple[Any, Any, Any]:
+    """Queries and keys as a fold takes them, and what fills a key that is not there: rows for scalar products, columns for differences, an
+    array each, because a tile reads coordinates that lie side by side slowly."""
+    if s is None:
+        return q, k, 0
+    return tuple(q.T), tuple(k.T), (0,) * k.shape[1]
+
+
+def _count(queries: Any) -> int:
+    return len(jax.tree.leaves(queries)[0])
 
 
 def _is_native(engine: Any, sight: Sight | None, *arrays: Array) -> bool:
@@ -117,20 +126,23 @@ def _softmax_jvp(engine, primals, tangents):
         return d_log + jnp.sum(p_dl, axis=1), d_mean + p_dl @ values + p @ d_values
 
     def start(queries):
-        m = len(queries[0])
+        m = _count(queries)
         return jnp.zeros(m, q.dtype), jnp.zeros((m, v.shape[1]), q.dtype)
 
     # A key without mass has bias -inf, whose derivative carries nothing.
     db = jnp.where(jnp.isfinite(b), db, 0)
     log_norm = jnp.where(jnp.isfinite(log_sum), log_sum, 0)
-    d_log, d_mean = engine.fold(step, start, (q, dq, log_norm), (k, b, v, dk, db, dv), (0, -jnp.inf, 0, 0, 0, 0), sight)
+    queries, keys, empty = _pairs_of(q, k, s)
+    d_queries, d_keys, _ = _pairs_of(dq, dk, s)
+    rows, columns = (queries, d_queries, log_norm), (keys, b, v, d_keys, db, dv)
+    d_log, d_mean = engine.fold(step, start, rows, columns, (empty, -jnp.inf, 0, empty, 0, 0), sight)
     return (log_sum, mean), (d_log, d_mean - mean * d_log[:, None])
 
 
-def _steps(q: Float[Array, "m d"], k: Float[Array, "n d"], dq: Float[Array, "m d"], dk: Float[Array, "n d"]) -> Float[Array, "m n"]:
-    """`<q_i - k_j, dq_i - dk_j>`, half the derivative of the squared distance."""
-    columns = ((q[:, a][:, None] - k[:, a][None]) * (dq[:, a][:, None] - dk[:, a][None]) for a in range(q.shape[1]))
-    return functools.reduce(jnp.add, columns)
+def _steps(q: Any, k: Any, dq: Any, dk: Any) -> Float[Array, "m n"]:
+    """`<q_i - k_j, dq_i - dk_j>`, half the derivative of the squared distance, for columns."""
+    columns = zip(q, k, dq, dk, strict=True)
+    return functools.reduce(jnp.add, ((a[:, None] - b[None]) * (da[:, None] - db[None]) for a, b, da, db in columns))
 
 
 def _penalty_change(seen: Sight, d_mask: Any, like: Float[Array, "m n"]) -> Float[Array, "m n"]:
@@ -170,9 +182,10 @@ def pointwise(
         return value + kernels @ (weight[:, None] * values)
 
     def start(queries):
-        return jnp.zeros((len(queries[0]), v.shape[1]), q.dtype)
+        return jnp.zeros((_count(queries), v.shape[1]), q.dtype)
 
-    return engine.fold(step, start, (q, row), (k, b, w, v), (0, 0, 0, 0), sight)
+    rows, columns, empty = _pairs_of(q, k, s)
+    return engine.fold(step, start, (rows, row), (columns, b, w, v), (empty, 0, 0, 0), sight)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -190,4 +203,5 @@ def largest(
         key, bias = keys
         return jnp.maximum(value, jnp.max(_logits(query, key, bias, s, seen), axis=1))
 
-    return engine.fold(step, lambda query: jnp.full(len(query), -jnp.inf, q.dtype), q, (k, b), (0, -jnp.inf), sight)
+    queries, keys, empty = _pairs_of(q, k, s)
+    return engine.fold(step, lambda query: jnp.full(_count(query), -jnp.inf, q.dtype), queries, (keys, b), (empty, -jnp.inf), sight)
