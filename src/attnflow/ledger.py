@@ -129,7 +129,8 @@ def markdown(entries: list[Entry]) -> str:
         "The verdict, holds or fails, is about the sentence of the row, which is ours. Where the source prints something else, the row has",
         "that too, and its status says how the two are related: [studies](studies.md) explains the words, and [errata](errata.md) has a",
         "paragraph on each misprint and each difference. *Used* is how much of its tolerance the check uses, the distance of measured and",
-        "predicted over the tolerance: above 100 % the claim fails.",
+        "predicted over the tolerance: above 100 % the claim fails. Where a claim is an identity, what is left is round-off, and little is",
+        "used.",
         "",
         f"{len(entries)} claims; {sum(entry.verdict == 'holds' for entry in measured)} hold of {len(measured)} measured; "
         f"{not_as_printed(entries)}.",

@@ -67,6 +67,19 @@ def test_a_file_of_the_user_where_a_run_writes_is_refused_and_nothing_is_taken_a
         assert {file: (out / file).read_bytes() for file in tree(out)} == before
 
 
+def test_what_a_kill_leaves_is_of_the_run(out):
+    before = tree(out)
+    (out / "parts").mkdir()
+    (out / "path" / "blocks" / f".{'a' * 32}").mkdir(parents=True)
+    for name in (f"zarr.{'0' * 32}.partial", f"values/c/0/1.{'f' * 32}.partial", f"spec/seed/c.{'1' * 32}.partial"):
+        (out / "data.zarr" / name).write_text("")
+    for name in (f"parts/.{'0' * 32}", "parts/draws-0.npz", f"path/blocks/.{'a' * 32}/zarr.json", "path/carry-000001.npz"):
+        (out / name).write_text("")
+    assert run(out, "--overwrite", "--seed", "3") == 0
+    assert tree(out) == before
+    assert not (out / "path").exists()
+
+
 def test_a_file_of_the_user_is_not_written_over(out, capsys):
     assert run(out, "--overwrite", "--no-movie") == 0
     (out / "movie.mp4").write_text("mine")

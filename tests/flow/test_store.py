@@ -1,7 +1,9 @@
 """Runs on disk: cut off, killed, damaged, foreign; and bitwise the same when they go on."""
 
 import json
+import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 
 import attnflow as af
 from attnflow.flow import record
+from attnflow.flow.store import Store
 
 SCRIPT = """
 import sys, time, jax, numpy as np
@@ -191,3 +194,42 @@ def test_foreign_and_damaged_folders_are_named(tmp_path):
     (tmp_path / "run" / "attnflow.json").write_text(json.dumps({"format": 99}))
     with pytest.raises(ValueError, match="has format 99, this attnflow reads format 2"):
         af.load_path(tmp_path / "run")
+
+
+class Hostile:
+    """A pickle that writes a file when it is loaded."""
+
+    def __init__(self, mark: Path):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def test_a_strangers_block_or_carry_runs_nothing(tmp_path, monkeypatch):
+    """A block in the old format of zarr, which can say that it is to be unpickled, and a carry of objects."""
+    import xarray
+
+    monkeypatch.setattr("numcodecs.pickles.ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
+    mark, block = tmp_path / "ran", tmp_path / "run" / "blocks" / "000000.zarr"
+    store = Store.open(tmp_path / "run", "a", {})
+    store.append(0, xarray.Dataset({"points": ("n", np.zeros(2))}), (np.zeros(1),))
+    assert list(store.blocks()[0]) == ["points"]
+    shutil.rmtree(block)
+    (block / "points").mkdir(parents=True)
+    array = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "fill_value": None, "order": "C", "compressor": None}
+    (block / ".zgroup").write_text(json.dumps({"zarr_format": 2}))
+    (block / "points" / ".zarray").write_text(json.dumps(array | {"filters": [{"id": "pickle", "protocol": 5}]}))
+    (block / "points" / ".zattrs").write_text(json.dumps({"_ARRAY_DIMENSIONS": ["n"]}))
+    (block / "points" / "0").write_bytes(pickle.dumps(np.array([Hostile(mark)], object)))
+    with pytest.raises(ValueError, match=r"000000.zarr' is damaged"):
+        store.blocks()
+    np.savez(tmp_path / "run" / "carry-000000.npz", leaf0=np.array([Hostile(mark)], object))
+    with pytest.raises(ValueError, match=r"carry-000000.npz' is damaged"):
+        store.carry((np.zeros(1),))
+    assert not mark.exists()
+    # The old format is not opened at all, also where it is harmless.
+    shutil.rmtree(block)
+    xarray.Dataset({"points": ("n", np.zeros(2))}).to_zarr(block, zarr_format=2, consolidated=False)
+    with pytest.raises(ValueError, match=r"000000.zarr' is damaged"):
+        store.blocks()

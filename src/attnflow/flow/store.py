@@ -119,8 +119,9 @@ class Store:
     def _open(self, block: pathlib.Path) -> Any:
         import xarray
 
+        # The format before could name a codec that unpickles.
         try:
-            with xarray.open_zarr(block, consolidated=False, chunks=None) as data:
+            with xarray.open_zarr(block, consolidated=False, chunks=None, zarr_format=3) as data:
                 return data.load()
         except Exception as error:
             raise ValueError(f"{str(block)!r} is damaged ({type(error).__name__}: {error})") from error

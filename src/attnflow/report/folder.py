@@ -25,7 +25,7 @@ _MARK = "run.json"
 # The lock, and what a kill leaves of a file that was being written.
 _OWN = re.compile(r"\.lock|\.[0-9a-f]{32}|\.\w+\.part\.mp4")
 # The names in the folders of a run: of zarr, of parts, of a path on disk and of the drafts of all.
-_ZARR = r"(?:.*/)?(?:zarr\.json|c(?:/\d+)*)"
+_ZARR = r"(?:.*/)?(?:zarr\.json|c(?:/\d+)*|(?:zarr|c|\d+)\.[0-9a-f]{32}\.partial)"
 _DRAFT = r"(?:.*/)?\.[0-9a-f]{32}(?:\.npz|/.*)?"
 _FOLDERS = {
     "data.zarr": re.compile(_ZARR),

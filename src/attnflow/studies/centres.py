@@ -33,7 +33,7 @@ CLAIMS = {
         _PAPER,
         "proved",
     ),
-    "centres": Claim("Renyi centres hardly move for a long time, and gather the tokens that come later.", _PAPER, "proved"),
+    "centres": Claim("Renyi centres hardly move for a long time, in which other tokens do.", _PAPER, "proved"),
     "first": Claim("Under causal attention with $V = I$ every token tends to the first one, which never moves.", _PAPER, "proved"),
 }
 
