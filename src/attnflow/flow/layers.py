@@ -169,7 +169,7 @@ def _path(stack: Stack, mu: FlowingMeasure, ts: Array, states: PyTree, reports: 
     count = len(finite) if finite.all() else int(np.argmin(finite))
     lost = "stalled" if mu.bounded else "blow-up"
     status = Status("reached" if count == len(ts) else lost, float(ts[count - 1]))
-    check_resolved(mu, reports)
+    check_resolved(mu, dict(enumerate(reports)))
     alike = len({jax.tree.structure(report) for report in reports}) == 1
     figures = worst(reports[: count - 1] if alike else [{f"layer {k}": r for k, r in enumerate(reports[: count - 1]) if r}])
     stats = {"solver": "layers", "layers": count - 1} | engine(mu, stack.sums) | figures

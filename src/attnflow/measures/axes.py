@@ -64,7 +64,7 @@ class Order:
     length: float | int = 1
 
     def __post_init__(self):
-        if not 0 < self.length < math.inf:
+        if not _real("length", self.length) > 0:
             raise ValueError(f"the length of an Order must be positive and finite, got {self.length}")
         _enough(self, 1)
 

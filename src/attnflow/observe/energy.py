@@ -24,6 +24,7 @@ def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None,
     """
     mu = check.measure("mu", mu, (Particles, Grid), "Particles or a Grid")
     check_engine(sums)
+    check.flag("log", log)
     beta = positive("beta", beta).astype(mu.dtype)
     if isinstance(mu, Grid) and known(beta):
         mu.check_resolution(float(beta))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import array, floats, known, on_host, one_program, positive, stored
-from attnflow._check import flag
+from attnflow._check import flag, instance
 from attnflow._linalg import is_psd
 from attnflow._rows import dot, times
 
@@ -79,7 +79,10 @@ class Logit(eqx.Module):
         for name, form, shape in forms:
             if form is not None and _shaped(name, form, shape) != (d,) * len(shape.split()):
                 raise ValueError(f"{name} must be of dimension {d} like A, got {list(form.shape)}")
+        if self.gap is not None:
+            instance("gap", self.gap, Gap, "a Gap", "af.squared_distance makes one")
         flag("psd", self.psd)
+        flag("squared", self.squared)
 
     @property
     def dim(self) -> int:
