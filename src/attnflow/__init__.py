@@ -198,7 +198,9 @@ def __getattr__(name: str) -> Any:
     elif name in _HOME:
         found = getattr(importlib.import_module(f"attnflow.{_HOME[name]}"), name)
     else:
-        raise AttributeError(f"attnflow has no {name!r}")
+        from attnflow._check import no_attribute
+
+        raise no_attribute("attnflow", name, [*_MODULES, *_HOME])
     globals()[name] = found
     return found
 

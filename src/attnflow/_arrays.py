@@ -5,7 +5,6 @@ What is small and known is computed by NumPy: each operation of JAX on its own i
 """
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -15,6 +14,8 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
+
+from attnflow._check import instance, refusal, warn
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -69,20 +70,21 @@ def floats(name: str, value: Any, shape: str) -> Array:
     """
     if getattr(value, "dtype", None) == np.float64 and not jax.config.read("jax_enable_x64") and "x64" not in _warned:
         _warned.add("x64")
-        warnings.warn(_PRECISION_WARNING, stacklevel=4)
+        warn(_PRECISION_WARNING)
+    axes = shape.split()
+    due = f"an array of numbers of shape [{', '.join(axes)}]" if axes else "a number"
     try:
         found = _array_of(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers of shape [{', '.join(shape.split())}], got {value!r}") from error
+    except (TypeError, ValueError):
+        raise ValueError(refusal(name, due, value)) from None
     if not jnp.issubdtype(found.dtype, jnp.floating):
         if not jnp.issubdtype(found.dtype, jnp.integer):
             raise ValueError(f"{name} must hold real numbers, got dtype {found.dtype}")
         found = found.astype(jnp.result_type(float))
     if found.dtype not in (np.float32, np.float64):
         raise ValueError(f"{name} must be float32 or float64, got {found.dtype}; convert it with .astype('float32')")
-    axes = shape.split()
     if found.ndim != len(axes):
-        raise ValueError(f"{name} must have shape [{', '.join(axes)}], got {list(found.shape)}")
+        raise ValueError(f"{name} must have shape [{', '.join(axes)}], got {list(found.shape)}" if axes else refusal(name, due, value))
     if 0 in found.shape:
         raise ValueError(f"{name} must not be empty, got shape {list(found.shape)}")
     if known(found):
@@ -153,6 +155,20 @@ def square(name: str, value: Any) -> Array:
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{name} must be square [d, d], got {list(matrix.shape)}")
     return matrix
+
+
+def stored(name: str, value: Any, shape: str) -> None:
+    """Raise unless `value`, which is kept as it is, is a finite array with these axes."""
+    instance(name, value, (jax.Array, np.ndarray), "an array", f"give {name}=jnp.asarray(...)")
+    floats(name, value, shape)
+
+
+def rows(name: str, value: Any, dim: int | None = None) -> Array:
+    """Rows of points in R^dim, such as the queries of a velocity."""
+    found = floats(name, value, "m d")
+    if dim is not None and found.shape[1] != dim:
+        raise ValueError(f"{name} must have rows in R^{dim}, got {list(found.shape)}")
+    return found
 
 
 def cast(tree: Any, dtype: Any) -> Any:

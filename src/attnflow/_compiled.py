@@ -7,6 +7,8 @@ import warnings
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from attnflow._check import folder as check_folder
+
 
 def cache_folder() -> pathlib.Path:
     """The user's folder for what can be made again: `$XDG_CACHE_HOME/attnflow`, by default `~/.cache/attnflow`."""
@@ -25,6 +27,8 @@ def keep_compiled(folder: str | os.PathLike | None = None) -> pathlib.Path | Non
 
     Returns the folder; `None`, with a warning, where it cannot be written: everything runs, and is compiled in each process.
     """
+    if folder is not None:
+        check_folder("folder", folder)
     chosen = getattr(jax.config, "jax_compilation_cache_dir", None)
     if folder is None and chosen is not None:
         return pathlib.Path(chosen)

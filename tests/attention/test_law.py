@@ -172,7 +172,7 @@ def test_low_temperature_and_coincident_tokens(name, dtype):
             lambda: af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.eye(3)),
             r"value must be \[2, 2\] like the tokens.*got \[3, 3\]",
         ),
-        (lambda: af.MultiHead([]), "needs at least one law, got none"),
+        (lambda: af.MultiHead([]), "needs at least one law in heads, got none"),
         (lambda: af.simple_attention(1.0, 3).at(af.Particles(np.eye(2))), "the law acts on R.3, got a measure on R.2"),
         (lambda: af.simple_attention(np.nan, 3), "beta must be finite, got nan"),
         (lambda: af.Unnormalized(np.inf), "log_scale must be finite, got inf"),

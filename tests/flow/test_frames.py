@@ -223,7 +223,7 @@ def test_bad_input_is_named():
     for frame in (af.normalised, af.rescaled):
         with pytest.raises(ValueError, match=r"a frame that subtracts V z is for tokens in R\^d, got tokens on the Sphere"):
             frame(law).at(sphere)
-        with pytest.raises(TypeError, match="a frame needs an Attention law, or a MultiHead of them, whose value is V; got Then"):
+        with pytest.raises(TypeError, match="a frame needs an Attention law, or a MultiHead of them, whose value is V, got Then"):
             frame(law.then(af.Perceptron(np.eye(2), np.eye(2))))
         with pytest.raises(TypeError, match="got ResNet"):
             frame(af.ResNet(np.eye(2)))

@@ -227,7 +227,7 @@ def test_bad_input_is_one_clear_error(key):
         af.solve(law, mu.quantiles(5), t1=1.0, noise=0.1)
     with pytest.raises(ValueError, match=r"noise must be positive, got -1.0"):
         af.solve(law, mu, t1=1.0, noise=-1.0)
-    with pytest.raises(TypeError, match="key must be a key"):
+    with pytest.raises(TypeError, match="key must be a random key"):
         af.solve(law, mu.quantiles(5), t1=1.0, noise=0.1, key=3)
     with pytest.raises(ValueError, match="a key and no noise"):
         af.solve(law, mu.quantiles(5), t1=1.0, key=key)

@@ -287,30 +287,65 @@ def test_stats_have_the_worst_figures_of_the_way(rng):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"depth": 0}, "depth must be a whole number of layers, at least 1, got 0"),
-        ({"depth": 2.5}, "depth must be a whole number of layers, at least 1, got 2.5"),
+        ({"depth": 0}, "depth must be at least 1, got 0"),
+        ({"depth": 2.5}, "depth must be a whole number, got 2.5"),
         ({"step": 0.0}, "step must be positive, got 0.0"),
         ({"step": -0.5}, "step must be positive, got -0.5"),
         ({"step": 0.5, "residual": False}, r"step must be 1 without the residual.*got 0.5"),
         ({"place": "after"}, "place must be 'pre' or 'post', got 'after'"),
         ({"norm": [af.LayerNorm(), None]}, "norm must be one map or one a field, 1, got 2"),
-        ({"norm": af.LayerNorm(np.ones(2))}, "gain must have one entry a coordinate of the tokens, 3, got 2"),
-        ({"norm": af.LayerNorm(bias=np.ones(2))}, "bias must have one entry a coordinate of the tokens, 3, got 2"),
+        ({"norm": af.LayerNorm(np.ones(2))}, "gain must have one entry a coordinate of the rows of x, 3, got 2"),
+        ({"norm": af.LayerNorm(bias=np.ones(2))}, "bias must have one entry a coordinate of the rows of x, 3, got 2"),
         ({"fields": []}, "layers need at least one field, got none"),
     ],
 )
 def test_bad_input_is_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         af.layers(**({"fields": [small()], "mu": af.Particles(np.eye(3)), "depth": 2} | arguments))
 
 
 def test_what_layers_cannot_move_is_named():
-    with pytest.raises(TypeError, match=r"fields must have a method at\(mu, t, sums\), got LayerNorm at \[1\]"):
+    with pytest.raises(TypeError, match=r"fields\[1\] must be a law or a field, with a method at\(mu, t, sums\), got LayerNorm"):
         af.layers([small(), af.LayerNorm()], af.Particles(np.eye(3)), 2)
-    with pytest.raises(TypeError, match="layers move Particles or a Gaussian, got GaussianMixture; draw tokens"):
+    with pytest.raises(TypeError, match="mu must be Particles or a Gaussian, got GaussianMixture; draw tokens"):
         af.layers(small(), af.GaussianMixture([1.0], np.zeros((1, 3)), np.eye(3)[None]), 2)
     for place in ("pre", "post"):
         with pytest.raises(TypeError, match="stays one only under an Affine map, got LayerNorm; move Particles with it instead"):
             af.layers(small(), af.Gaussian(np.zeros(3), np.eye(3)), 2, norm=af.LayerNorm(), place=place)
     with pytest.raises(ValueError, match=r"epsilon must not be negative, got -1\.0"):
         af.RMSNorm(epsilon=-1.0)
+
+
+def test_a_list_without_depth_is_the_layers(rng):
+    """Blocks of different kinds, one after the other, against plain NumPy; and the same under jit."""
+    x, (Q, K, V, W) = rng.normal(size=(4, 3)), rng.normal(size=(4, 3, 3)) / 3
+    law, mlp = af.Attention(af.dot_product(Q, K), V), af.ResNet(W)
+    blocks = [law, [law, mlp], mlp]
+    path = af.layers(blocks, af.Particles(x), step=0.5, norm=None)
+    one = x + 0.5 * softmax_velocity(x, Q, K, V)
+    half = one + 0.5 * softmax_velocity(one, Q, K, V)
+    two = half + 0.5 * np.tanh(half @ W.T)
+    three = two + 0.5 * np.tanh(two @ W.T)
+    np.testing.assert_allclose(path.states, [x, one, two, three], rtol=1e-12)
+    np.testing.assert_allclose(path.ts, [0, 0.5, 1, 1.5])
+    assert (path.status.kind, path.stats["layers"]) == ("reached", 3)
+    traced = jax.jit(lambda x: af.layers(blocks, af.Particles(x), step=0.5).final.points)(x)
+    np.testing.assert_allclose(traced, three, rtol=1e-12)
+
+
+def test_as_many_laws_as_layers_are_warned_of():
+    law, mu = af.simple_attention(1.0, 3), af.Particles(np.eye(3))
+    with pytest.warns(UserWarning, match=r"2 half layers, all of which act in each of the 2 layers; .* leave depth out") as caught:
+        af.layers([law, law], mu, depth=2)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("run", [lambda field, mu: af.solve(field, mu, 1.0), lambda field, mu: af.layers(field, mu, 2)])
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (4, 1), (4, 3, 1)])
+def test_a_velocity_of_another_shape_is_not_broadcast(run, shape):
+    class Drift(af.Field):
+        def at(self, mu, t=0.0, sums=None):
+            return lambda x: jnp.ones(shape)
+
+    with pytest.raises(ValueError, match=r"must give one row a point, \[4, 3\], got"):
+        run(Drift(), af.Particles(np.ones((4, 3))))

@@ -58,7 +58,7 @@ def test_post_is_the_law_on_the_sphere(key):
 
 
 def test_bad_input(key):
-    with pytest.raises(ValueError, match="scheme must be one of"):
+    with pytest.raises(ValueError, match="scheme must be 'post', 'pre'"):
         af.normed(af.simple_attention(1.0, 2), "deep")
     with pytest.raises(ValueError, match="alpha must be positive"):
         af.normed(af.simple_attention(1.0, 2), "ngpt", alpha=0.0)

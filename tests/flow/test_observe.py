@@ -62,9 +62,9 @@ def test_a_condition_of_ones_own(mu):
 
 def test_bad_input_is_named(mu):
     law = af.simple_attention(1.0, 3)
-    with pytest.raises(TypeError, match="observe must be a dict of functions"):
+    with pytest.raises(TypeError, match=r"observe\['energy'\] must be a function of the measure, got 3"):
         af.solve(law, mu, t1=1.0, observe={"energy": 3})
-    with pytest.raises(TypeError, match=r"field must have a method at\(mu, t, sums\), got float"):
+    with pytest.raises(TypeError, match=r"field must be a law or a field, with a method at\(mu, t, sums\), got"):
         af.solve(1.0, mu, t1=1.0)
     with pytest.raises(ValueError, match="speed must be positive, got 0"):
         af.Steady(0.0)

@@ -205,7 +205,7 @@ def test_progress_bar_draws(key, capsys):
         ({"t1": 0.0}, "t1 must be later than t0, got t0 = 0.0, t1 = 0.0"),
         ({"t1": 1.0, "t0": 2.0}, "t1 must be later than t0, got t0 = 2.0, t1 = 1.0"),
         ({"t1": np.nan}, "t1 must be finite, got nan"),
-        ({"t1": 1.0, "save_at": 0}, "save_at must be at least 1 frame, got 0"),
+        ({"t1": 1.0, "save_at": 0}, "save_at must be at least 1, got 0"),
         ({"t1": 1.0, "save_at": [0.5, 0.2]}, r"save_at must be increasing, got 0.5 then 0.2 at \[0\]"),
         (
             {"t1": 1.0, "save_at": [0.5, 1.2]},

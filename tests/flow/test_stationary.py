@@ -170,20 +170,20 @@ def test_a_mode_that_always_decays_has_no_bifurcation():
 def test_bad_input_is_named():
     law, circle = usa(1.0, 2), af.Grid.uniform(CIRCLE)
     cases = [
-        (TypeError, lambda: af.stationary(law, af.Particles(np.ones((3, 2))), 1.0), "found on a Grid, got Particles"),
+        (TypeError, lambda: af.stationary(law, af.Particles(np.ones((3, 2))), 1.0), "guess must be a Grid, .*, got Particles"),
         (ValueError, lambda: af.stationary(law, circle, 0.0), "noise must be positive, got 0"),
         (ValueError, lambda: af.stationary(law, circle, 1.0, tolerance=0.0), "tolerance must be positive, got 0"),
         (ValueError, lambda: af.stationary(law, circle, 1.0, max_iterations=0), "max_iterations must be at least 1, got 0"),
         (ValueError, lambda: af.stationary(usa(1.0, 3), af.Grid.uniform([af.Icosphere(4)]), 1.0), "got Icosphere"),
         (ValueError, lambda: af.stationary(law, af.Grid.uniform([af.Circle(5000)]), 1.0), "at most 4096 cells, got 5000"),
-        (TypeError, lambda: af.stationary(lambda x: x, circle, 1.0), "field must have a method at"),
+        (TypeError, lambda: af.stationary(lambda x: x, circle, 1.0), "field must be a law or a field"),
         (TypeError, lambda: af.bifurcation(law, af.Grid.uniform([af.Interval(0, 1, 8)])), "Circle or a Zonal axis, got Interval"),
         (ValueError, lambda: af.bifurcation(law, circle, mode=0), "mode must be at least 1, got 0"),
         (ValueError, lambda: af.bifurcation(usa(1.0, 3), af.Grid.uniform(BANDS), mode=2), "on a Zonal axis mode must be odd, got 2"),
-        (TypeError, lambda: af.branch(law, circle, (0.5, 1.0)), "starts at a Bifurcation or a Stationary law, got Grid"),
+        (TypeError, lambda: af.branch(law, circle, (0.5, 1.0)), "start must be a Bifurcation or a Stationary law, got Grid"),
         (ValueError, lambda: af.branch(law, ordered(2), (5.0, 6.0)), "between must be a range with the parameter of the start"),
-        (ValueError, lambda: af.branch(law, ordered(2), (0.1, 2.0), at=1.0), "at is for a function"),
-        (ValueError, lambda: af.branch(law, ordered(2), (0.1, 2.0), step=0.0), "a positive step, got 1, 200 and 0.0"),
+        (TypeError, lambda: af.branch(law, ordered(2), (0.1, 2.0), at=1.0), "field must be a function p -> .* where at is given"),
+        (ValueError, lambda: af.branch(law, ordered(2), (0.1, 2.0), step=0.0), "step must be positive, got 0.0"),
     ]
     for kind, call, message in cases:
         with pytest.raises(kind, match=message):

@@ -61,7 +61,7 @@ def test_push_is_the_law_of_the_mapped_sample(rng, key):
 
 
 def test_only_affine_velocities_move_a_gaussian():
-    with pytest.raises(TypeError, match="a Gaussian stays one only under an Affine map, got function"):
+    with pytest.raises(TypeError, match="a Gaussian stays one only under an Affine map, got the function"):
         af.Gaussian([0.0], [[1.0]]).rate(lambda x: x)
 
 

@@ -26,6 +26,48 @@ def bumpy(axes, rng):
     return af.Grid((values / (values @ np.asarray(where.volumes))).reshape(where.shape), axes)
 
 
+WAYS = {
+    "angle": ([af.Circle(16)], lambda a: (1 + 0.5 * jnp.cos(a - 1)) / (2 * jnp.pi), lambda c: (1 + 0.5 * np.cos(c[0] - 1)) / (2 * np.pi)),
+    "points of the circle": (
+        [af.Circle(16)],
+        lambda x: (1 + 0.5 * x[:, 1]) / (2 * jnp.pi),
+        lambda c: (1 + 0.5 * np.sin(c[0])) / (2 * np.pi),
+    ),
+    "coordinate": ([af.Interval(0, 2, 10)], lambda x: x / 2, lambda c: c[0] / 2),
+    "points of the line": ([af.Interval(0, 2, 10)], lambda x: x[:, 0] / 2, lambda c: c[0] / 2),
+    "coordinates": ([af.Interval(0, 2, 6), af.Interval(0, 1, 4)], lambda x, y: x * y, lambda c: c[0] * c[1]),
+    "points of the plane": ([af.Interval(0, 2, 6), af.Interval(0, 1, 4)], lambda x: x[:, 0] * x[:, 1], lambda c: c[0] * c[1]),
+    "coordinate and order": ([af.Order(4), af.Interval(0, 2, 6)], lambda x, s: 0 * s + x / 2, lambda c: c[1] / 2),
+    "points and order": ([af.Order(4), af.Interval(0, 2, 6)], lambda x, s: 0 * s + x[:, 0] / 2, lambda c: c[1] / 2),
+    "a constant": ([af.Interval(0, 2, 10)], lambda x: 0.5, lambda c: 0.5 + 0 * c[0]),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_density_is_a_function_of_points_or_of_coordinates(name):
+    """Against the formula on coordinates that NumPy lays out; ten times as much is refused, and taken if it may be normalized."""
+    axes, fn, formula = WAYS[name]
+    sides = [
+        ((np.arange(axis.cells) + 0.5) * (2 * np.pi if isinstance(axis, af.Circle) else getattr(axis, "high", 1)) / axis.cells)
+        for axis in axes
+    ]
+    expected = formula(np.meshgrid(*sides, indexing="ij"))
+    np.testing.assert_allclose(af.Grid.from_density(fn, axes).density, expected, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"must have mass 1 on these axes, got 10; .*normalize=True"):
+        af.Grid.from_density(lambda *x: 10 * fn(*x), axes)
+    scaled = af.Grid.from_density(lambda *x: 10 * fn(*x), axes, normalize=True)
+    np.testing.assert_allclose(scaled.density, expected, rtol=1e-12)
+
+
+def test_what_is_no_density_says_what_was_tried():
+    with pytest.raises(
+        ValueError, match=r"points \[8, 2\] or of the angle \[8\], got: of points \[8, 2\] it gave an array \[3\].*; of the angle"
+    ):
+        af.Grid.from_density(lambda x: jnp.ones(3), [af.Circle(8)])
+    with pytest.raises(ValueError, match="a positive finite mass to be normalized, got 0"):
+        af.Grid.from_density(lambda x: 0 * x, [af.Circle(8)], normalize=True)
+
+
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.cases
 def test_rates_conserve_mass_and_a_step_within_the_bound_stays_positive(name, rng):

@@ -20,7 +20,7 @@ def test_moments_and_smooth_integrals():
 
 
 def test_bad_input_is_named(rng):
-    with pytest.raises(TypeError, match="for a Gaussian or a GaussianMixture with known values, got Particles"):
+    with pytest.raises(TypeError, match="mu must be a Gaussian or a GaussianMixture, got Particles"):
         af.quadrature(af.Particles(rng.normal(size=(3, 1))))
     with pytest.raises(ValueError, match="nodes must be between 2 and 4194304"):
         af.quadrature(af.Gaussian([0.0], [[1.0]]), 1)

@@ -70,7 +70,7 @@ def test_precision_can_be_chosen(key):
 def test_bad_input_is_named(key):
     with pytest.raises(ValueError, match=r"at most 3 tokens of R.3 are orthonormal, got n = 4"):
         af.samplers.orthonormal(4, 3, key=key)
-    with pytest.raises(ValueError, match="at least one token and one dimension, got n = 0"):
+    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
         af.samplers.normal(0, 2, key=key)
     with pytest.raises(ValueError, match="radius must be positive, got -1"):
         af.samplers.ball(3, 2, key=key, radius=-1.0)

@@ -266,7 +266,7 @@ def test_the_rank_of_uniform_attention_is_one(key):
 def test_bad_input_of_leaders_is_named():
     with pytest.raises(ValueError, match="for at most 4096 tokens, got 5000; give a part of them"):
         af.leaders(line_law(), af.Particles(np.zeros((5000, 1))))
-    with pytest.raises(TypeError, match="between tokens, got Gaussian"):
+    with pytest.raises(TypeError, match="mu must be Particles, got Gaussian"):
         af.attention_rank(line_law(), af.Gaussian([0.0], [[1.0]]))
-    with pytest.raises(TypeError, match="must have an attention matrix, got Rescaled"):
+    with pytest.raises(TypeError, match="law must be a law with an attention matrix, Attention or MultiHead, got Rescaled"):
         af.leaders(af.rescaled(line_law()), af.Particles(np.zeros((5, 1))))

@@ -66,7 +66,7 @@ def test_clusters_of_a_density():
     (lambda mu: af.order_parameter(mu, 2), "k must be"),
     (lambda mu: af.renyi_centres(mu, -1.0), "delta must be positive"),
     (lambda mu: af.lyapunov_exponents(af.simple_attention(1.0, 3), mu, 1.0, count=0), "count must be"),
-    (lambda mu: af.cosine_histogram(mu, 0), "at least 1 bin"),
+    (lambda mu: af.cosine_histogram(mu, 0), "bins must be at least 1"),
 ])  # fmt: skip
 def test_bad_input_is_one_clear_line(call, words, rng):
     with pytest.raises(ValueError, match=words) as caught:

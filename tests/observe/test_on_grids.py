@@ -108,9 +108,9 @@ def test_bad_input_is_named(rng):
         af.entropy(mu, 0.1)
     with pytest.raises(ValueError, match="the entropy of Particles needs the width of a kernel, got none; give bandwidth=h"):
         af.entropy(tokens)
-    with pytest.raises(TypeError, match=r"the entropy is for Particles and a Grid, got Gaussian; draw tokens with .sample\(n, key=key\)"):
+    with pytest.raises(TypeError, match=r"mu must be Particles or a Grid, got Gaussian; draw tokens with .sample\(n, key=key\)"):
         af.entropy(af.Gaussian([0.0], [[1.0]]))
-    with pytest.raises(TypeError, match=r"the energy is for Particles and a Grid, got Gaussian; draw tokens with .sample\(n, key=key\)"):
+    with pytest.raises(TypeError, match=r"mu must be Particles or a Grid, got Gaussian; draw tokens with .sample\(n, key=key\)"):
         af.energy(af.Gaussian([0.0], [[1.0]]), 1.0)
     with pytest.raises(ValueError, match=r"a cell is wider than the kernel, whose width is 0.1: the axis needs at least 63 cells, got 8"):
         af.energy(mu, 100.0)

@@ -140,5 +140,5 @@ def test_bad_input_of_the_closed_forms_is_named():
         af.theory.critical_beta(1)
     with pytest.raises(ValueError, match="k must be a whole number of at least 1"):
         af.theory.mode_growth(0, 1.0)
-    with pytest.raises(TypeError, match="field must have a method at"):
+    with pytest.raises(TypeError, match="field must be a law or a field, with a method at"):
         af.growth_rates(lambda x: x, 2)

@@ -65,7 +65,7 @@ def test_a_density_in_the_plane_is_drawn_at_one_frame_with_its_axes_right():
 
 
 def test_densities_elsewhere_are_refused():
-    with pytest.raises(TypeError, match="densities draws a path of Grids, got one of Gaussian"):
+    with pytest.raises(TypeError, match="path must be a path of Grids, got a path of Gaussian"):
         af.plot.densities(path_of([af.Gaussian([0.0], [[1.0]])] * 2))
     with pytest.raises(ValueError, match="drawn over the line, the circle and the plane"):
         af.plot.densities(path_of([af.Grid.uniform([af.Icosphere(2)])] * 2))
@@ -97,7 +97,7 @@ def test_gaussians_in_other_dimensions_show_their_eigenvalues():
     assert ax.get_yscale() == "log"
     assert len(ax.lines) == 3
     np.testing.assert_allclose(ax.lines[0].get_ydata(), np.arange(1.0, 6.0))
-    with pytest.raises(TypeError, match="ellipses draws a path of Gaussians, got one of Particles"):
+    with pytest.raises(TypeError, match="path must be a path of Gaussians, got a path of Particles"):
         af.plot.ellipses(path_of([af.Particles(np.eye(2))] * 2))
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         af.plot.ellipses(gaussians(2), count=0)
@@ -148,7 +148,7 @@ def test_many_series_are_all_drawn():
     ],
 )
 def test_rates_must_be_positive_and_of_one_length(x, series, name):
-    with pytest.raises(ValueError, match=f"must be positive and of one length, got {name}"):
+    with pytest.raises(ValueError, match=f"must be positive and of one length, got {name}|must be finite, got nan"):
         af.plot.rates(x, series)
 
 

@@ -120,7 +120,7 @@ def test_bad_input_is_named(key):
         af.plot.tokens(mu, trail=np.zeros((3, 4, 2)))
     with pytest.raises(ValueError, match="one a token, 5, got 2"):
         af.plot.tokens(mu, color=["red", "blue"])
-    with pytest.raises(TypeError, match="got Gaussian; draw tokens from it"):
+    with pytest.raises(TypeError, match="got Gaussian; draw tokens with"):
         af.plot.tokens(af.Gaussian.matching(mu))
 
 

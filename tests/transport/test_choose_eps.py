@@ -153,7 +153,7 @@ def test_a_choice_is_a_number(cloud, quick):
 
 def test_bad_input_is_named(rng, cloud):
     for mu in (MIX, af.Gaussian([0.0], [[1.0]]), af.samplers.sphere(20, 3, key=jax.random.key(0))):
-        with pytest.raises(TypeError, match="the noise of a sample, tokens in R.*, got " + type(mu).__name__):
+        with pytest.raises(TypeError, match="a sample of tokens in R.*, got " + type(mu).__name__):
             af.choose_eps(mu)
     with pytest.raises(ValueError, match="at least 10 tokens at different places, got 9"):
         af.choose_eps(af.Particles(rng.normal(size=(9, 2))))

@@ -8,8 +8,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from attnflow import _check as check
+from attnflow._arrays import floats, rows
 from attnflow.measures import Affine, FlowingMeasure
-from attnflow.sums import Engine
+from attnflow.measures.base import moved
+from attnflow.sums import Engine, check_engine
 
 
 class Field(eqx.Module):
@@ -33,10 +36,22 @@ class Field(eqx.Module):
 
     def then(self, map: Callable) -> "Then":
         r"""The field $f(\Gamma_\mu(x))$, $f$ the `map`."""
+        check.function("map", map, "a map of rows of points, such as af.Perceptron(hidden, out)")
         return Then(self, map)
 
     def __add__(self, other: "Field") -> "Sum":
+        check.field("what is added to a field", other)
         return Sum((self, other))
+
+    def __radd__(self, other: "Field") -> "Sum":
+        return Sum((check.field("what a field is added to", other), self))
+
+
+def check_at(mu: Any, t: Any, sums: Any) -> None:
+    """Raise unless a field can be asked for its velocity with these."""
+    mu = check.measure("mu", mu, FlowingMeasure)
+    floats("t", t, "")
+    check_engine(sums)
 
 
 class Sum(Field):
@@ -45,6 +60,7 @@ class Sum(Field):
     parts: tuple[Any, ...]
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Affine | Combined":
+        check_at(mu, t, sums)
         return combine([part.at(mu, t, sums) for part in self.parts], 1.0)
 
     @property
@@ -59,6 +75,7 @@ class Then(Field):
     map: Callable
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Mapped":
+        check_at(mu, t, sums)
         return Mapped(self.field.at(mu, t, sums), self.map)
 
     @property
@@ -73,6 +90,7 @@ class Combined(eqx.Module):
     factor: float = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        x = rows("x", x)
         return self.factor * sum((evaluate(velocity, x, order) for velocity in self.velocities), jnp.zeros_like(x))
 
     @property
@@ -106,7 +124,18 @@ class Mapped(eqx.Module):
 
 def evaluate(velocity: Any, x: Float[Array, "m d"], order: Float[Array, " m"] | None) -> Float[Array, "m d"]:
     """A velocity at queries, told their order if it depends on it."""
-    return velocity(x, order) if getattr(velocity, "needs_order", False) else velocity(x)
+    x, order = rows("x", x), query_order(order, x)
+    return moved(velocity, x, order if getattr(velocity, "needs_order", False) else None)
+
+
+def query_order(order: Any, x: Array) -> Float[Array, " m"] | None:
+    """The order of queries, one number a row; `None` if it is not given."""
+    if order is None:
+        return None
+    found = floats("order", order, "m")
+    if len(found) != len(x):
+        raise ValueError(f"order must have one number a row of x, {len(x)}, got {len(found)}")
+    return found
 
 
 def combine(velocities: list, factor: float) -> "Affine | Combined":

@@ -6,7 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow.attention.field import Combined, combine, union
+from attnflow._check import field, instance
+from attnflow.attention.field import Combined, check_at, combine, union
 from attnflow.attention.law import Law
 from attnflow.measures import Affine, FlowingMeasure, Particles
 from attnflow.sums import Engine
@@ -18,15 +19,19 @@ class MultiHead(Law):
     heads: tuple[Any, ...]
 
     def __init__(self, heads: Sequence[Any]):
+        instance("heads", heads, (list, tuple), "a list of laws")
         if not heads:
-            raise ValueError("MultiHead needs at least one law, got none")
-        self.heads = tuple(heads)
+            raise ValueError("MultiHead needs at least one law in heads, got none")
+        self.heads = tuple(field(f"heads[{i}]", head) for i, head in enumerate(heads))
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> Affine | Combined:
+        check_at(mu, t, sums)
         return combine([head.at(mu, t, sums) for head in self.heads], 1 / len(self.heads))
 
     def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "heads m n"]:
         """One attention matrix a head."""
+        for i, head in enumerate(self.heads):
+            instance(f"heads[{i}]", head, Law, "a law, with an attention matrix, to have weights")
         return jnp.stack([head.weights(x, mu, order) for head in self.heads])
 
     @property

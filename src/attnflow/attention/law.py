@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._arrays import array, cast, floats, on_host, square
+from attnflow import _check as check
+from attnflow._arrays import array, cast, floats, on_host, rows, square
 from attnflow._linalg import is_psd
 from attnflow._rows import times
-from attnflow.attention.field import Field
+from attnflow.attention.field import Field, check_at, query_order
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.attention.normalisations.softmax import Softmax
 from attnflow.attention.on_grid import check_grid, lattice_of, mask_on, on_axes, order_of, sharpness
@@ -49,16 +50,18 @@ class Attention(Law):
     mask: Mask | None
 
     def __init__(self, logit: Logit, value: Any, normalize: Normalisation | None = None, mask: Mask | None = None):
-        self.logit = logit
+        self.logit = check.instance("logit", logit, Logit, "a Logit", "give af.Attention(af.dot_product(Q, K), V)")
         self.value = square("value", value)
-        self.normalize = Softmax() if normalize is None else normalize
-        self.mask = mask
+        due = "a normalization such as af.Softmax()"
+        self.normalize = Softmax() if normalize is None else check.instance("normalize", normalize, Normalisation, due)
+        self.mask = None if mask is None else check.instance("mask", mask, Mask, "a mask such as af.Causal()")
         if mask is not None:
             self.normalize.check_maskable()
         if len(self.value) != logit.dim:
             raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {list(self.value.shape)}")
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "AttentionVelocity | Affine":
+        check_at(mu, t, sums)
         law = self._fitted(mu)
         if isinstance(mu, Gaussian):
             if self.mask is not None:
@@ -68,14 +71,15 @@ class Attention(Law):
         warn_of_round_off(law.logit, atoms, sums)
         if isinstance(self.mask, Causal | Window | ALiBi):
             # In order, so that a streamed sum can skip the tiles that nobody sees.
-            rows = jnp.argsort(mu.sequence)  # pyright: ignore[reportAttributeAccessIssue]
-            atoms = jax.tree.map(lambda leaf: leaf[rows], atoms._replace(mask=None))._replace(mask=atoms.mask)
+            ranks = jnp.argsort(mu.sequence)  # pyright: ignore[reportAttributeAccessIssue]
+            atoms = jax.tree.map(lambda leaf: leaf[ranks], atoms._replace(mask=None))._replace(mask=atoms.mask)
         form = law.logit.A if isinstance(mu, Grid) else None
         return AttentionVelocity(on_axes(law.normalize.average(law.logit, atoms, sums), mu), law.value, law.mask, form, order_of(mu))
 
     def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
-        law, x = self._fitted(mu), floats("x", x, "m d").astype(mu.dtype)
-        atoms = law._atoms(mu)
+        check.measure("mu", mu, (Particles, Grid), "Particles or a Grid")
+        law, x = self._fitted(mu), rows("x", x, mu.dim).astype(mu.dtype)
+        atoms, order = law._atoms(mu), query_order(order, x)
         if self.mask is None:
             return law.normalize.weights(law.logit, x, atoms)
         if order is None and len(x) != len(mu.points):
@@ -123,13 +127,14 @@ class AttentionVelocity(eqx.Module):
 
     def _seen(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None) -> Float[Array, "m d"]:
         """The average at each query over what it sees."""
+        x, order = rows("x", x, len(self.value)), query_order(order, x)
         if self.mask is None:
             return self.average(x)
         order = queries_order(self.mask, x, order, self.axis)
         if isinstance(self.mask, Explicit):
             return self.average(x, order)
-        rows = jnp.argsort(order)
-        return jnp.zeros_like(x).at[rows].set(self.average(x[rows], order[rows]))
+        ranks = jnp.argsort(order)
+        return jnp.zeros_like(x).at[ranks].set(self.average(x[ranks], order[ranks]))
 
     @property
     def needs_order(self) -> bool:
@@ -160,6 +165,7 @@ def queries_order(mask: Mask, x: Float[Array, "m d"], order: Any, axis: Order | 
 def simple_attention(beta: Any, dim: int, normalize: Normalisation | None = None, mask: Mask | None = None) -> Attention:
     r"""$V = I$, $A = \beta I$: SA of arXiv:2312.10794 with softmax, USA with `Unnormalized()`."""
     number = floats("beta", beta, "")
+    check.count("dim", dim, cure="the dimension of the tokens, simple_attention(beta, dim)")
     eye = array(np.eye(dim, dtype=number.dtype))
     A = on_host(lambda beta, eye: beta * eye, number, eye)
     return Attention(Logit(A, psd=is_psd(A), gap=Gap(number)), eye, normalize, mask)

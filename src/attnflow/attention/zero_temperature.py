@@ -6,8 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import cast, known, square
-from attnflow.attention.field import Field
+from attnflow._arrays import cast, known, rows, square
+from attnflow._check import instance
+from attnflow.attention.field import Field, check_at
 from attnflow.attention.on_grid import check_symmetry
 from attnflow.measures import FlowingMeasure, Grid, Particles
 from attnflow.spaces import Sphere
@@ -32,6 +33,7 @@ class ZeroTemperature(Field):
     value: Float[Array, "d d"]
 
     def __init__(self, logit: Logit, value: Any):
+        instance("logit", logit, Logit, "a Logit", "give af.ZeroTemperature(af.dot_product(Q, K), V)")
         self.logit, self.value = logit, square("value", value)
         if logit.P is not None or logit.p is not None:
             raise ValueError("the limit at zero temperature is known here for a dot product without a bias of the query, got another logit")
@@ -39,6 +41,7 @@ class ZeroTemperature(Field):
             raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {list(self.value.shape)}")
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Towards":
+        check_at(mu, t, sums)
         if not isinstance(mu, Particles | Grid) or not isinstance(mu.space, Sphere):
             raise ValueError(f"the limit at zero temperature is for tokens or a Grid on the Sphere, got {type(mu).__name__} elsewhere")
         if mu.dim != self.logit.dim:
@@ -55,7 +58,7 @@ class Towards(eqx.Module):
     value: Float[Array, "d d"]
 
     def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        key = x @ self.A.T
+        key = rows("x", x, len(self.A)) @ self.A.T
         square = jnp.sum(key**2, axis=1, keepdims=True)
         some = square > 0
         return jnp.where(some, key / jnp.sqrt(jnp.where(some, square, 1)), 0) @ self.value.T

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from attnflow import _check as check
 from attnflow._special import zonal_harmonic
 from attnflow.flow.newton import Borders, System, bordered, borders, newton, system
 from attnflow.measures import Circle, Grid, Zonal
@@ -52,11 +53,12 @@ def bifurcation(field: Any, uniform: Any, mode: int = 1) -> Bifurcation:
     where $J'$ is the change of $J$ with $D$. Derivatives of $F$ are automatic; what is left is the error of the grid, of second order in
     the cell.
     """
+    check.field("field", field)
     axis = uniform.axes[0] if isinstance(uniform, Grid) else None
     if not isinstance(axis, Circle | Zonal):
-        raise TypeError(f"bifurcations are found on a Grid over the Circle or a Zonal axis, got {type(axis or uniform).__name__}")
-    if mode < 1:
-        raise ValueError(f"mode must be at least 1, got {mode}")
+        cure = "give af.Grid.uniform([af.Circle(cells)])"
+        raise TypeError(check.refusal("uniform", "a Grid over the Circle or a Zonal axis", axis or uniform, cure))
+    check.count("mode", mode)
     if isinstance(axis, Zonal) and mode % 2 == 0:
         raise ValueError(f"on a Zonal axis mode must be odd, got {mode}: branches of even modes cross there, and bands undo the crossing")
     problem = system(InDiffusion(field), uniform, 1.0, None)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from attnflow import _check as check
+from attnflow._arrays import floats, positive
 from attnflow.flow.bifurcation import Bifurcation
 from attnflow.flow.newton import Along, Borders, Found, InNoise, System, bordered, borders, newton, system, with_parameter
 from attnflow.flow.stationary import Stationary, state
@@ -83,18 +85,25 @@ def branch(
     - `points`: the most states.
     - `step`: the longest step, in units of the norm of the density over the uniform one.
     """
-    if not isinstance(start, Bifurcation | Stationary):
-        raise TypeError(f"a branch starts at a Bifurcation or a Stationary law, got {type(start).__name__}")
-    low, high = (float(value) for value in between)
+    cure = "af.bifurcation and af.stationary find one"
+    check.instance("start", start, (Bifurcation, Stationary), "a Bifurcation or a Stationary law", cure)
+    low, high = _pair(between)
+    if at is None:
+        check.field("field", field)
+    else:
+        floats("at", at, "")
+        check.function("field", field, "a function p -> (field, sigma) where at is given")
     p = start.noise if at is None else float(at)
+    if tolerance is not None:
+        positive("tolerance", tolerance)
     if not low <= p <= high:
         raise ValueError(f"between must be a range with the parameter of the start, {p:.6g}, in it, got {between}")
-    if at is not None and (isinstance(start, Bifurcation) or not callable(field)):
-        raise ValueError(
-            "at is for a function p -> (field, sigma) and a stationary law to start from; without it the parameter is the noise"
-        )
-    if direction not in (1, -1) or points < 2 or not step > 0:
-        raise ValueError(f"a branch needs a direction of 1 or -1, two points and a positive step, got {direction}, {points} and {step}")
+    if at is not None and isinstance(start, Bifurcation):
+        raise ValueError("at is for a Stationary law to start from, got a Bifurcation; without at the parameter is the noise")
+    if not isinstance(direction, int) or direction not in (1, -1):
+        raise ValueError(check.refusal("direction", "1 or -1", direction))
+    check.count("points", points, 2)
+    positive("step", step)
     problem = system(InNoise(field) if at is None else field, start.measure, p, tolerance)
     u = problem.relative(start.measure)
     linear = problem.linear(u, p)
@@ -107,6 +116,13 @@ def branch(
         tangent = _tangent(problem, here, border, np.append(np.zeros_like(u), 1.0))
     tangent = direction * tangent / _norm(problem, tangent)
     return _follow(problem, here, tangent, border, (low, high), points, step)
+
+
+def _pair(between: Any) -> tuple[float, float]:
+    count = len(floats("between", between, "k"))
+    if count != 2:
+        raise ValueError(f"between must be the two ends of a range, got {count} numbers")
+    return float(between[0]), float(between[1])
 
 
 def _follow(

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import array, cast, floats, square
-from attnflow.attention.field import Field
+from attnflow import _check as check
+from attnflow._arrays import array, cast, floats, rows, square
+from attnflow.attention.field import Field, check_at
 from attnflow.measures import FlowingMeasure
 from attnflow.sums import Engine
 
@@ -36,7 +37,7 @@ class Perceptron(Field):
         (h, d), dtype = self.hidden.shape, self.hidden.dtype
         self.hidden_bias = array(np.zeros(h, dtype)) if hidden_bias is None else floats("hidden_bias", hidden_bias, "h")
         self.out_bias = array(np.zeros(d, dtype)) if out_bias is None else floats("out_bias", out_bias, "d")
-        self.activation = activation
+        self.activation = check.function("activation", activation, "a function such as jax.nn.gelu")
         if self.out.shape != (d, h) or self.hidden_bias.shape != (h,) or self.out_bias.shape != (d,):
             raise ValueError(
                 f"hidden [h, d], out [d, h], hidden_bias [h] and out_bias [d] must agree, got {list(self.hidden.shape)}, "
@@ -44,11 +45,13 @@ class Perceptron(Field):
             )
 
     def __call__(self, y: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        y = rows("y", y, self.hidden.shape[1])
         net = cast(self, y.dtype)
         inner = net.activation(y @ net.hidden.T + net.hidden_bias[None])
         return inner @ net.out.T + net.out_bias[None]
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Perceptron":
+        check_at(mu, t, sums)
         if mu.dim != self.hidden.shape[1]:
             raise ValueError(f"the perceptron acts on R^{self.hidden.shape[1]}, got a measure on R^{mu.dim}")
         return self
@@ -68,15 +71,17 @@ class ResNet(Field):
     def __init__(self, weight: Any, bias: Any = None, activation: Callable = jnp.tanh):
         self.weight = square("weight", weight)
         self.bias = array(np.zeros(len(self.weight), self.weight.dtype)) if bias is None else floats("bias", bias, "d")
-        self.activation = activation
+        self.activation = check.function("activation", activation, "a function such as jax.nn.gelu")
         if len(self.bias) != len(self.weight):
             raise ValueError(f"weight [d, d] and bias [d] must agree, got {list(self.weight.shape)} and {list(self.bias.shape)}")
 
     def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        x = rows("x", x, len(self.bias))
         net = cast(self, x.dtype)
         return net.activation(x @ net.weight.T + net.bias[None])
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "ResNet":
+        check_at(mu, t, sums)
         if mu.dim != len(self.bias):
             raise ValueError(f"the network acts on R^{len(self.bias)}, got a measure on R^{mu.dim}")
         return self

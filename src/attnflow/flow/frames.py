@@ -12,8 +12,9 @@ import jax.scipy.linalg
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._arrays import known
-from attnflow.attention.field import Field, evaluate
+from attnflow._arrays import known, rows
+from attnflow._check import shown
+from attnflow.attention.field import Field, check_at, evaluate
 from attnflow.attention.heads import MultiHead
 from attnflow.attention.law import Attention, AttentionVelocity
 from attnflow.measures import Affine, FlowingMeasure, Gaussian
@@ -72,6 +73,7 @@ class Normalised(Field):
     value: Float[Array, "d d"]
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Affine | Relative":
+        check_at(mu, t, sums)
         check_flat(mu)
         velocity, value = self.law.at(mu, t, sums), self.value.astype(mu.dtype)
         if isinstance(velocity, Affine):
@@ -89,6 +91,7 @@ class Rescaled(Field):
     inverse: Float[Array, "d d"]
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Affine | InBasis":
+        check_at(mu, t, sums)
         check_flat(mu)
         basis, inverse = self.basis.astype(mu.dtype), self.inverse.astype(mu.dtype)
         inside = mu.push(Affine(inverse, jnp.zeros(mu.dim, mu.dtype)))
@@ -114,6 +117,7 @@ class InBasis(eqx.Module):
     inverse: Float[Array, "d d"]
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        x = rows("x", x, len(self.basis))
         return evaluate(self.velocity, x @ self.inverse.T, order) @ self.basis.T
 
     @property
@@ -132,6 +136,7 @@ class Relative(eqx.Module):
     value: Float[Array, "d d"]
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        x = rows("x", x, len(self.value))
         if isinstance(self.velocity, AttentionVelocity):
             # One law, whose value is V: V (average - z), one product less.
             return self.velocity.relative(x, order)
@@ -257,5 +262,6 @@ def _heads(law: Any) -> tuple[Attention, ...]:
     heads = law.heads if isinstance(law, MultiHead) else (law,)
     for head in heads:
         if not isinstance(head, Attention):
-            raise TypeError(f"a frame needs an Attention law, or a MultiHead of them, whose value is V; got {type(head).__name__}")
+            got = shown(head)
+            raise TypeError(f"law: a frame needs an Attention law, or a MultiHead of them, whose value is V, got {got}")
     return heads

@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from attnflow import _check as check
 from attnflow._arrays import known, positive
 from attnflow.flow.path import Path, Status
 from attnflow.flow.progress import tracker
@@ -43,6 +43,7 @@ def gradient_flow(mu: Any, eps: Any, steps: Any, flow: Any = None, save_every: A
     """
     flow = Heat() if flow is None else flow
     _check(mu, steps, flow, save_every)
+    check.flag("progress", progress)
     eps = positive("eps", eps)
     if not known(mu, eps):
         raise ValueError("gradient_flow decides on the host; inside jit and grad call flow.step(mu, eps) in a loop")
@@ -75,7 +76,7 @@ class _Run:
         except Degenerate as error:
             if not self.count:
                 raise
-            warnings.warn(f"the flow ended after {self.count} steps: {error}", stacklevel=3)
+            check.warn(f"the flow ended after {self.count} steps: {error}")
             return "stalled"
         if not _finite(step.measure.state):
             return "blow-up"
@@ -151,21 +152,17 @@ def _finite(state: PyTree) -> bool:
 
 
 def _check(mu: Any, steps: Any, flow: Any, save_every: Any) -> None:
-    if not isinstance(mu, FlowingMeasure):
-        raise TypeError(f"gradient_flow moves Particles or a Gaussian, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
-    if not isinstance(flow, Flow):
-        raise TypeError(f"flow must be one such as af.Heat(), got {flow!r}")
-    for name, count in {"steps": steps, "save_every": save_every}.items():
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            raise ValueError(f"{name} must be a whole number, at least 1, got {count!r}")
+    mu = check.measure("mu", mu, FlowingMeasure, "Particles or a Gaussian")
+    check.instance("flow", flow, Flow, "a flow such as af.Heat()")
+    check.count("steps", steps)
+    check.count("save_every", save_every)
 
 
 def _warn_beyond(horizon: float, end: float) -> None:
     if end >= horizon:
-        warnings.warn(
+        check.warn(
             f"the flow has no solution beyond t = {horizon:.4g}, the smallest eigenvalue of the covariance, and is to run to {end:.4g}; "
             "what follows is the scheme's own",
-            stacklevel=3,
         )
 
 
@@ -177,8 +174,7 @@ def _one_warning(run: _Run) -> Iterator[None]:
         yield
     missed = [figures["error"] for figures in run.bridges if not figures["converged"]]
     if missed:
-        warnings.warn(
+        check.warn(
             f"{len(missed)} of {len(run.bridges)} bridges did not converge, error up to {max(missed):.1e}; "
             "raise max_iterations or tolerance",
-            stacklevel=4,
         )

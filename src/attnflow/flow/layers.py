@@ -1,6 +1,6 @@
 """The discrete stack: layers of maps, through the push-forward of the measure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from attnflow import _check as check
 from attnflow._arrays import cast, known, positive
 from attnflow.attention.field import evaluate
 from attnflow.flow.path import Path, Status
@@ -17,13 +18,13 @@ from attnflow.flow.report import engine, worst
 from attnflow.flow.schedules import Scheduled
 from attnflow.flow.verdict import check_resolved
 from attnflow.measures import Affine, FlowingMeasure, Measure
-from attnflow.sums import Engine
+from attnflow.sums import Engine, check_engine
 
 
 def layers(
     fields: Any,
     mu: Measure,
-    depth: Any,
+    depth: Any = None,
     step: Any = 1.0,
     residual: bool = True,
     norm: Any = None,
@@ -42,8 +43,10 @@ def layers(
 
     **Arguments:**
 
-    - `fields`: a field, or a list: `[attention, mlp]` are half layers that alternate, `[attention + mlp]` is one layer. For a matrix a
-      layer use `af.piecewise(step * np.arange(depth), laws)` or `af.resampled(draw, key, step, depth)`.
+    - `fields`: a field, or a list: `[attention, mlp]` are half layers that alternate, `[attention + mlp]` is one layer.
+    - `depth`: how many layers. Without it the list is the layers themselves, `[block, block, ...]`, each a field or a list of half layers:
+      a trained stack. Blocks that are alike but for their numbers are compiled once; as one program for all, and for random ones, there
+      are `af.piecewise(step * np.arange(depth), laws)` and `af.resampled(draw, key, step, depth)`.
     - `mu`: `Particles` on any space, or a `Gaussian` (affine velocities, no norm): $S \leftarrow (I + h M) S (I + h M)^\top$.
     - `residual`: `False` gives $x \leftarrow f_\mu(x)$; `step` must be 1 then.
     - `norm`: $N$, a map of rows of points such as `af.LayerNorm()`, or a list of one for each field; `None` is none. For a norm a layer use
@@ -55,15 +58,29 @@ def layers(
     All layers are one compiled program. A stack that leaves the finite numbers returns what it has before: `path.status` is a blow-up, at
     the time of the last frame. Differentiable in the fields, the norms and the measure.
     """
-    if not isinstance(mu, FlowingMeasure):
-        raise TypeError(f"layers move Particles or a Gaussian, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
-    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
-        raise ValueError(f"depth must be a whole number of layers, at least 1, got {depth!r}")
-    stack = _stack(fields, step, residual, norm, place, sums)
-    ts = (stack.step * jnp.arange(depth + 1)).astype(mu.dtype)
-    if known(stack, mu):
-        return _path(stack, mu, ts, *_run_known(stack, mu, ts, progress))
-    states, _ = _run(stack, mu, mu.state, jnp.arange(depth))
+    check.flag("progress", progress)
+    check.flag("residual", residual)
+    mu = check.measure("mu", mu, FlowingMeasure, "Particles or a Gaussian")
+    if depth is None:
+        blocks = check.instance("fields", fields, (list, tuple), "a list of layers where there is no depth", "give depth, how many layers")
+        stacks = [_stack(block, step, residual, norm, place, sums, f"fields[{k}]") for k, block in enumerate(blocks)]
+        if not stacks:
+            raise ValueError("layers need at least one field, got none")
+    else:
+        _check_blocks(fields, check.count("depth", depth))
+        stacks = [_stack(fields, step, residual, norm, place, sums)]
+    total = len(stacks) if depth is None else depth
+    runs = [(stacks[0], np.arange(total))] if depth is not None else [(stack, np.array([k])) for k, stack in enumerate(stacks)]
+    ts = (stacks[0].step * jnp.arange(total + 1)).astype(mu.dtype)
+    if known(stacks, mu):
+        with check.plainly():
+            states, reports = _run_known(runs, mu, ts, progress)
+        return _path(stacks[0], mu, ts, states, reports)
+    states, state = [], mu.state
+    for stack, numbers in runs:
+        states.append(_run(stack, mu, state, jnp.asarray(numbers))[0])
+        state = _last(states[-1])
+    states = _join(states)
     states = eqx.error_if(states, ~_finite(states), "layers left the finite numbers; outside jit and grad, path.status says when")
     return Path(ts, _join([_lead(mu.state), states]), Status("reached", ts[-1]), {"solver": "layers"}, mu)
 
@@ -130,33 +147,41 @@ def _run(stack: Stack, mu: FlowingMeasure, state: PyTree, numbers: Int[Array, " 
     return jax.lax.scan(body, state, numbers)[1]
 
 
-def _run_known(stack: Stack, mu: FlowingMeasure, ts: Array, progress: bool) -> tuple[PyTree, PyTree]:
-    """All states from the first, and the figures, on the host: in one call, or layer by layer under a progress bar."""
-    states, reports, state, numbers = [_lead(mu.state)], [], mu.state, np.arange(len(ts) - 1)
+def _run_known(runs: list[tuple[Stack, np.ndarray]], mu: FlowingMeasure, ts: Array, progress: bool) -> tuple[PyTree, list[PyTree]]:
+    """All states from the first, and the figures of each layer, on the host: in one call a stack, or layer by layer under a progress
+    bar."""
+    states, reports, state = [_lead(mu.state)], [], mu.state
     with tracker(progress, 0.0, float(ts[-1]), "layers") as advance:
-        for some in numbers[:, None] if progress else numbers[None]:
-            after, report = _run(stack, mu, state, jnp.asarray(some))
-            state = jax.tree.map(lambda leaf: leaf[-1], after)
-            states.append(after)
-            reports.append(report)
-            advance(float(ts[some[-1] + 1]))
-    return jax.tree.map(np.asarray, (_join(states), _join(reports)))
+        for stack, numbers in runs:
+            for some in numbers[:, None] if progress else numbers[None]:
+                after, report = _run(stack, mu, state, jnp.asarray(some))
+                state = _last(after)
+                states.append(after)
+                host = jax.tree.map(np.asarray, report)
+                reports += [jax.tree.map(lambda leaf, k=k: leaf[k], host) for k in range(len(some))]
+                advance(float(ts[some[-1] + 1]))
+    return jax.tree.map(np.asarray, _join(states)), reports
 
 
-def _path(stack: Stack, mu: FlowingMeasure, ts: Array, states: PyTree, reports: PyTree) -> Path:
+def _path(stack: Stack, mu: FlowingMeasure, ts: Array, states: PyTree, reports: list[PyTree]) -> Path:
     """The frames before the first that is not finite, and how the stack ended."""
     finite = np.all([np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in jax.tree.leaves(states)], axis=0)
     count = len(finite) if finite.all() else int(np.argmin(finite))
     lost = "stalled" if mu.bounded else "blow-up"
     status = Status("reached" if count == len(ts) else lost, float(ts[count - 1]))
-    check_resolved(mu, reports)
-    figures = worst([jax.tree.map(lambda leaf, k=k: leaf[k], reports) for k in range(count - 1)])
+    check_resolved(mu, dict(enumerate(reports)))
+    alike = len({jax.tree.structure(report) for report in reports}) == 1
+    figures = worst(reports[: count - 1] if alike else [{f"layer {k}": r for k, r in enumerate(reports[: count - 1]) if r}])
     stats = {"solver": "layers", "layers": count - 1} | engine(mu, stack.sums) | figures
     return Path(ts[:count], jax.tree.map(lambda leaf: jnp.asarray(leaf[:count]), states), status, stats, mu)
 
 
 def _join(trees: list[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
+
+
+def _last(states: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[-1], states)
 
 
 def _lead(state: PyTree) -> PyTree:
@@ -167,19 +192,30 @@ def _finite(tree: PyTree) -> Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
 
 
-def _stack(fields: Any, step: Any, residual: bool, norm: Any, place: str, sums: Engine | None) -> Stack:
+def _check_blocks(fields: Any, depth: int) -> None:
+    """Warn of a list that looks like the layers themselves: as many fields of one kind as there are layers."""
+    if isinstance(fields, list | tuple) and len(fields) == depth > 1 and len({type(field) for field in fields}) == 1:
+        check.warn(
+            f"fields has {depth} half layers, all of which act in each of the {depth} layers; if each of them is a layer, leave depth out"
+        )
+
+
+def _stack(fields: Any, step: Any, residual: bool, norm: Any, place: str, sums: Engine | None, name: str = "fields") -> Stack:
     """The arguments of `layers`, checked."""
-    parts = tuple(fields) if isinstance(fields, Sequence) else (fields,)
+    many = isinstance(fields, list | tuple)
+    parts = tuple(fields) if many else (fields,)
     if not parts:
         raise ValueError("layers need at least one field, got none")
     for i, part in enumerate(parts):
-        if not hasattr(part, "at"):
-            raise TypeError(f"fields must have a method at(mu, t, sums), got {type(part).__name__} at [{i}]; laws and fields have one")
-    norms = tuple(norm) if isinstance(norm, Sequence) else (norm,) * len(parts)
+        check.field(f"{name}[{i}]" if many else name, part)
+    norms = tuple(norm) if isinstance(norm, list | tuple) else (norm,) * len(parts)
     if len(norms) != len(parts):
         raise ValueError(f"norm must be one map or one a field, {len(parts)}, got {len(norms)}")
-    if place not in ("pre", "post"):
-        raise ValueError(f"place must be 'pre' or 'post', got {place!r}")
+    for part in norms:
+        if part is not None and not isinstance(part, Scheduled):
+            check.function("norm", part, "a map of rows of points such as af.LayerNorm()")
+    check.choice("place", place, ("pre", "post"))
+    check_engine(sums)
     size = positive("step", step)
     if not residual and known(size) and float(size) != 1:
         raise ValueError(f"step must be 1 without the residual, where a layer is x <- f(x), got {float(size)}; scale the value instead")

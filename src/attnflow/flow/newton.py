@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
+from attnflow._arrays import positive
 from attnflow.measures import Circle, Grid, Icosphere, Order
 from attnflow.measures.volumes import stirred
 from attnflow.sums import Dense
@@ -99,7 +101,8 @@ class System:
 def system(family: Callable, grid: Any, p: float, tolerance: Any) -> System:
     """The system of a family on a grid, refused if Newton's method is not for it."""
     if not isinstance(grid, Grid):
-        raise TypeError(f"stationary laws are found on a Grid, got {type(grid).__name__}; deposit tokens with af.Grid.deposit(mu, axes)")
+        cure = "deposit tokens with af.Grid.deposit(mu, axes)"
+        raise TypeError(check.refusal("guess", "a Grid, on which stationary laws are found", grid, cure))
     if isinstance(grid.axes[0], Icosphere | Order):
         raise ValueError(
             f"stationary laws are found over intervals, the circle or a Zonal axis, got {type(grid.axes[0]).__name__}; "
@@ -107,12 +110,11 @@ def system(family: Callable, grid: Any, p: float, tolerance: Any) -> System:
         )
     if grid.mass.size > _CELLS:
         raise ValueError(f"stationary laws are found on at most {_CELLS} cells, got {grid.mass.size}")
-    if not hasattr(family(p)[0], "at"):
-        raise TypeError(f"field must have a method at(mu, t, sums), got {type(family(p)[0]).__name__}; laws and fields have one")
-    if tolerance is None:
-        tolerance = 1e-9 if grid.dtype == jnp.float64 else 1e-3
-    if not tolerance > 0:
-        raise ValueError(f"tolerance must be positive, got {tolerance}")
+    made = family(p)
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise TypeError(check.refusal("field", "a function p -> (field, sigma)", made))
+    check.field("field", made[0])
+    tolerance = (1e-9 if grid.dtype == jnp.float64 else 1e-3) if tolerance is None else float(positive("tolerance", tolerance))
     found = System(family, grid, False, float(tolerance))
     if not isinstance(grid.axes[0], Circle):
         return found

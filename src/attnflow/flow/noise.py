@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
+from attnflow import _check as check
 from attnflow._arrays import positive
 from attnflow.flow.times import Times
 from attnflow.measures import FlowingMeasure, Noise, Particles
@@ -21,8 +19,7 @@ def noise_of(sigma: Any, key: Any, mu: FlowingMeasure) -> Noise | None:
         return None
     if isinstance(mu, Particles) and key is None:
         raise ValueError("noise on tokens is drawn from a key, got none; pass key=jax.random.key(seed)")
-    if key is not None and not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
-        raise TypeError(f"key must be a key such as jax.random.key(0), got {key!r}")
+    check.key("key", key, optional=True)
     return Noise(positive("noise", sigma).astype(mu.dtype), key if isinstance(mu, Particles) else None)
 
 

@@ -6,9 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, positive
+from attnflow import _check as check
+from attnflow._arrays import floats, positive, rows
 from attnflow._rows import dot
-from attnflow.attention.field import Field, evaluate
+from attnflow.attention.field import Field, check_at, evaluate
 from attnflow.measures import Particles
 from attnflow.spaces import Euclidean, Sphere
 from attnflow.sums import Engine
@@ -31,8 +32,8 @@ def normed(law: Any, scheme: str, switch: Any = 1.0, alpha: Any = 1.0) -> "Norme
     tokens are close, $a$ tends to $\theta$ and $1 - \cos$ of their angles falls like $e^{-2t}$ for `post`, $t^{-2}$ for `pre` and `peri`,
     $e^{-2\alpha t}$ for `ngpt`, $e^{-4\sqrt{t}}$ for `sqrt`.
     """
-    if scheme not in get_args(Scheme):
-        raise ValueError(f"scheme must be one of {', '.join(get_args(Scheme))}, got {scheme!r}")
+    check.field("law", law)
+    check.choice("scheme", scheme, get_args(Scheme))
     return Normed(law, floats("switch", switch, ""), positive("alpha", alpha), cast(Scheme, scheme))
 
 
@@ -45,6 +46,7 @@ class Normed(Field):
     scheme: Scheme = eqx.field(static=True)
 
     def at(self, mu: Any, t: Any = 0.0, sums: Engine | None = None) -> "NormedVelocity":
+        check_at(mu, t, sums)
         if not isinstance(mu, Particles) or not isinstance(mu.space, Euclidean):
             raise TypeError(
                 f"a scheme of normalisation moves tokens in R^d, got {type(mu).__name__} on the {type(mu.space).__name__}; "
@@ -62,7 +64,7 @@ class NormedVelocity(eqx.Module):
     field: Normed
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        r, theta = _direction(x)
+        r, theta = _direction(rows("x", x))
         a = evaluate(self.inside, theta, order)
         along = dot(theta, a)[:, None]
         across, size = a - along * theta, jnp.sqrt(jnp.maximum(dot(a, a), jnp.finfo(a.dtype).tiny))[:, None]

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import cast, floats, known
+from attnflow._arrays import cast, floats, known, rows
 
 
 class LayerNorm(eqx.Module):
@@ -26,6 +26,7 @@ class LayerNorm(eqx.Module):
         self.epsilon = _epsilon(epsilon)
 
     def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        x = rows("x", x)
         norm = cast(self, x.dtype)
         unit = _unit(x - jnp.mean(x, axis=1, keepdims=True), norm.epsilon)
         scaled = unit if norm.gain is None else unit * _row("gain", norm.gain, x)
@@ -47,6 +48,7 @@ class RMSNorm(eqx.Module):
         self.epsilon = _epsilon(epsilon)
 
     def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        x = rows("x", x)
         norm = cast(self, x.dtype)
         unit = _unit(x, norm.epsilon)
         return unit if norm.gain is None else unit * _row("gain", norm.gain, x)
@@ -59,7 +61,7 @@ def _unit(x: Array, epsilon: Array) -> Array:
 
 def _row(name: str, vector: Array, x: Array) -> Array:
     if len(vector) != x.shape[1]:
-        raise ValueError(f"{name} must have one entry a coordinate of the tokens, {x.shape[1]}, got {len(vector)}")
+        raise ValueError(f"{name} must have one entry a coordinate of the rows of x, {x.shape[1]}, got {len(vector)}")
     return vector[None]
 
 

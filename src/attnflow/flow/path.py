@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import array, known
+from attnflow._check import folder as folder_
+from attnflow._check import refusal
 from attnflow.flow.observe import Observed
 from attnflow.measures import FlowingMeasure
 
@@ -64,6 +66,8 @@ class Path:
         return len(self.ts)
 
     def __getitem__(self, i: int) -> Any:
+        if not isinstance(i, int | np.integer):
+            raise TypeError(refusal("index", "a whole number, that of a frame", i, "path.states has the arrays of all frames"))
         if not -len(self) <= i < len(self):
             raise IndexError(f"the path has {len(self)} frames, got index {i}")
         return self.measure.with_state(jax.tree.map(lambda s: array(np.asarray(s)[i]) if known(s) else s[i], self.states))
@@ -84,7 +88,7 @@ class Path:
         """Write the path to a new folder, which `af.load_path` reads."""
         from attnflow.flow.record import save_path
 
-        save_path(self, folder)
+        save_path(self, folder_("folder", folder))
 
     def to_xarray(self):
         """The frames as an `xarray.Dataset`: named variables and axes, the status and the solver's figures as attributes."""

@@ -7,6 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from attnflow import _check as check
+from attnflow.attention.field import check_at
 from attnflow.flow.segment import Problem, extent
 from attnflow.measures import FlowingMeasure, Particles
 from attnflow.spaces import Euclidean
@@ -21,6 +23,8 @@ def plan(field: Any, mu: FlowingMeasure, sums: Engine | None = None, t: Any = 0.
     `Spectral(tolerance)` becomes a plan, made from the values of the tokens and checked against exact sums of sampled rows; `None` becomes
     whatever is expected to be fastest. A plan serves clouds of up to about 1.2 times the extent; beyond that its sums are NaN.
     """
+    check.field("field", field)
+    check_at(mu, t, sums)
     return _plan(field, mu, sums, t)[0]
 
 

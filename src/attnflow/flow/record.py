@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from attnflow._arrays import array, known
+from attnflow._check import folder as check_folder
 from attnflow.flow.observe import Observed, series
 from attnflow.flow.path import Path, Status
 from attnflow.flow.store import Store, fingerprint, provenance
@@ -142,7 +143,7 @@ def _ends(data: Any) -> list[End]:
 
 def load_path(folder: Any) -> Path:
     """The path in a folder that `solve(..., out=folder)` or `path.save(folder)` wrote; of a run that was cut off, what it has."""
-    store = Store(folder)
+    store = Store(check_folder("folder", folder))
     header, ended = store.header(), store.status()
     datasets = store.blocks()
     if not datasets:

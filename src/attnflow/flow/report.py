@@ -1,12 +1,12 @@
 """Figures for `path.stats`: which engine ran, and the worst convergence met on the way."""
 
-import warnings
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from attnflow._check import warn
 from attnflow.measures import FlowingMeasure, Particles
 from attnflow.sums import Engine, Transform, choose, warn_of_rough
 
@@ -24,12 +24,12 @@ def engine(mu: FlowingMeasure, sums: Engine | None) -> dict[str, str]:
 
 
 def worst(reports: list[PyTree]) -> dict[str, Any]:
-    """The largest of every figure, and for flags whether all are set. Warns the caller's caller if an iteration did not converge."""
+    """The largest of every figure, and for flags whether all are set. Warns the user if an iteration did not converge."""
     if not reports:
         return {}
     figures = jax.tree.map(lambda *all: _worst(np.stack(all)), *reports)
     if not all(leaf for leaf in jax.tree.leaves(figures) if isinstance(leaf, bool)):
-        warnings.warn(f"an iteration did not converge everywhere along the path: {figures}; raise its max_iterations", stacklevel=4)
+        warn(f"an iteration did not converge everywhere along the path: {figures}; raise its max_iterations")
     warn_of_rough(figures, 5)
     return figures
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from attnflow import _check as check
 from attnflow._arrays import floats, known, positive
-from attnflow.attention.field import Field
+from attnflow.attention.field import Field, check_at
 from attnflow.measures import FlowingMeasure
 from attnflow.sums import Engine
 
@@ -26,11 +27,12 @@ class Scheduled(Field):
     jump_times: Float[Array, " k"] | None
 
     def __init__(self, make: Callable[[Any], Any], jump_times: Any = None):
-        self.make = make
+        self.make = check.function("make", make, "a function t -> field")
         self.jump_times = None if jump_times is None else _increasing("jump_times", jump_times)
 
     def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> Callable:
-        return self.make(t).at(mu, t, sums)
+        check_at(mu, t, sums)
+        return check.field("make(t)", self.make(t)).at(mu, t, sums)
 
     @property
     def jumps(self) -> Float[Array, " k"] | None:
@@ -43,8 +45,11 @@ def piecewise(times: Any, fields: Sequence[Any]) -> Scheduled:
     The fields must be alike but for the values of their arrays; before `times[0]` the first one acts. One compiled program serves all.
     """
     starts = _increasing("times", times)
+    check.instance("fields", fields, (list, tuple), "a list of fields")
     if len(starts) != len(fields):
         raise ValueError(f"times and fields must be equally many, got {len(starts)} and {len(fields)}")
+    for i, field in enumerate(fields):
+        check.instance(f"fields[{i}]", field, eqx.Module, "a law, a field or a norm")
     shapes = [jax.tree.map(jnp.shape, field) for field in fields]
     for i, shape in enumerate(shapes):
         if jax.tree.structure(fields[i]) != jax.tree.structure(fields[0]) or shape != shapes[0]:
@@ -59,8 +64,9 @@ def resampled(draw: Callable[[PRNGKeyArray], Any], key: PRNGKeyArray, width: Any
 
     `draw` makes a field from a key, such as `lambda key: af.Attention(af.dot_product(*af.matrices.gaussian(d, key=key, count=2)), V)`.
     """
-    if layers < 1:
-        raise ValueError(f"layers must be at least 1, got {layers}")
+    check.function("draw", draw, "a function key -> field")
+    check.key("key", key)
+    check.count("layers", layers)
     size = positive("width", width)
     return Scheduled(_Draw(draw, key, size, layers), size * jnp.arange(1, layers) if layers > 1 else None)
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 
 from attnflow.flow.clock import Clock, clock
 from attnflow.flow.loop import Moving, empty_frames, largest, march
+from attnflow.flow.observe import value_of
 from attnflow.flow.stepping import Carried, Settled
 from attnflow.measures import FlowingMeasure, Noise
 from attnflow.sums import Engine
@@ -41,7 +42,7 @@ class Problem(eqx.Module):
         """What is saved of a state: itself, brought back to its space, if positions are kept, and the observables."""
         state = self.measure.settle(state)
         mu = self.measure.with_state(state)
-        return (state if self.keep_states else None), {name: jnp.asarray(f(mu)) for name, f in self.observe.items()}
+        return (state if self.keep_states else None), {name: value_of(name, f, mu) for name, f in self.observe.items()}
 
     def over(self, t: Array, state: PyTree) -> Array:
         """Whether the run may stop here."""

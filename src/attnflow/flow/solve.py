@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnflow import _check as check
 from attnflow._arrays import array, known, positive
 from attnflow.attention.normalisations.unnormalized import Unnormalized
 from attnflow.flow.clock import depends_on_time
@@ -32,7 +33,7 @@ from attnflow.flow.store import Store, fingerprint, provenance
 from attnflow.flow.times import Block, Times, blocks, times, widest
 from attnflow.flow.verdict import check_resolved, resolved, verdict
 from attnflow.measures import FlowingMeasure, Grid, Measure
-from attnflow.sums import Engine
+from attnflow.sums import Engine, check_engine
 
 # The step budget while tracing: reverse-mode memory grows like its square root.
 _TRACED_STEPS = 4096
@@ -89,12 +90,18 @@ def solve(
     A run that cannot reach `t1` returns what it has: `path.status` says why and when. Differentiable (reverse mode) in the field and the
     measure.
     """
-    if not isinstance(mu, FlowingMeasure):
-        raise TypeError(f"solve moves Particles, a Gaussian or a Grid, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
-    if not hasattr(field, "at"):
-        raise TypeError(f"field must have a method at(mu, t, sums), got {type(field).__name__}; laws and fields have one")
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+    check.field("field", field)
+    mu = check.measure("mu", mu, FlowingMeasure)
+    check.count("max_steps", max_steps)
+    check.flag("keep_states", keep_states)
+    check.flag("progress", progress)
+    check_engine(sums)
+    if solver is not None:
+        check.instance("solver", solver, diffrax.AbstractSolver, "a solver of diffrax such as diffrax.Tsit5()")
+    if until is not None:
+        check.function("until", until, "a condition (mu, rate, t) -> bool such as af.Steady()")
+    if out is not None:
+        check.folder("out", out)
     span = times(t0, t1, save_at, mu.dtype)
     compiled, on_host = split(observe)
     shaken = noise_of(noise, key, mu)
@@ -103,7 +110,8 @@ def solve(
     if known(problem, span):
         problem = planned(problem, mu.state, float(span.t0), sums)
         _warn_of_late_times(problem, span)
-    carry, rate, report = start(problem, widest(span.t0))
+    with check.plainly():
+        carry, rate, report = start(problem, widest(span.t0))
     if not known(problem, carry, span):
         if on_host or until is not None or out is not None:
             raise ValueError("inside jit and grad solve has no host observables, no until and no out; call it outside")
@@ -258,7 +266,8 @@ def _stretch(
 
 def _one(problem: Problem, t: Any, state: Any) -> Frames:
     """A single frame, of a state that is on its space already and is kept as it is."""
-    one = Frames(t, state if problem.keep_states else None, frame(problem, state)[1] if problem.observe else {})
+    with check.plainly():
+        one = Frames(t, state if problem.keep_states else None, frame(problem, state)[1] if problem.observe else {})
     return jax.tree.map(lambda leaf: np.asarray(leaf)[None], one)
 
 

@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from attnflow._arrays import array, known, positive
+from attnflow import _check as check
+from attnflow._arrays import array, floats, known, positive
 from attnflow._rows import dot
 from attnflow.attention.law import Attention
 from attnflow.attention.normalisations.softmax import Softmax
@@ -90,9 +91,10 @@ def _staircase(law: Any, mu: Any, log_t1: Any, radius: Any, progress: bool) -> S
     r = float(positive("radius", radius))
     if not r < 0.1:
         raise ValueError(f"radius must be a small distance, below 0.1, got {r}")
+    check.flag("progress", progress)
+    if not (isinstance(log_t1, float) and log_t1 == math.inf):
+        floats("log_t1", log_t1, "")
     end = float(log_t1)
-    if math.isnan(end):
-        raise ValueError(f"log_t1 must be a number or infinity, got {log_t1}")
     fine = _run(beta, offset, speed, mu, end, r, 1.0, progress)
     coarse = _run(beta, offset, speed, mu, end, r, 2.0, False)
     m = len(fine.log_times)
@@ -105,9 +107,10 @@ def _staircase(law: Any, mu: Any, log_t1: Any, radius: Any, progress: bool) -> S
 def _simple(law: Any, mu: Any) -> tuple[Array, Array | None, float]:
     """beta, what is added to beta(<x,y> - 1) if rows are not normalised, and c; an error that says what is missing for other laws."""
     if not isinstance(law, Attention) or law.mask is not None or not isinstance(law.normalize, Softmax | Unnormalized):
-        raise TypeError("a staircase is for af.simple_attention(beta, d), with softmax or Unnormalized and no mask")
-    if not isinstance(mu, Particles) or not isinstance(mu.space, Sphere):
-        raise TypeError(f"a staircase is for tokens on the sphere, got {type(mu).__name__}")
+        raise TypeError(check.refusal("law", "af.simple_attention(beta, d), with softmax or Unnormalized and no mask", law))
+    mu = check.measure("mu", mu, Particles, "Particles, tokens on the sphere")
+    if not isinstance(mu.space, Sphere):
+        raise TypeError(f"mu must be tokens on the sphere, got tokens on the {type(mu.space).__name__}; give space=af.Sphere()")
     if mu.dim != law.logit.dim:
         raise ValueError(f"the law acts on R^{law.logit.dim}, got tokens in R^{mu.dim}")
     A, V = law.logit.A, law.value

@@ -6,6 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from attnflow._arrays import positive
+from attnflow._check import count
+from attnflow._check import field as field_
 from attnflow.flow.newton import Borders, Found, InNoise, System, borders, growth, newton, system
 from attnflow.measures import Grid
 
@@ -44,8 +46,8 @@ def stationary(field: Any, guess: Any, noise: Any, tolerance: float | None = Non
     - `tolerance`: of the rate of change of the density over the mean density; by default $10^{-9}$ in float64, $10^{-3}$ in float32.
     """
     sigma = float(positive("noise", noise))
-    if max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1, got {max_iterations}")
+    field_("field", field)
+    count("max_iterations", max_iterations)
     problem = system(InNoise(field), guess, sigma, tolerance)
     u = problem.relative(guess)
     border = borders(problem, u)

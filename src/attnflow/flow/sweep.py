@@ -3,7 +3,6 @@
 import inspect
 import itertools
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,10 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnflow import _check as check
 from attnflow._arrays import floats, positive
 from attnflow.flow.batch import Numbers, Plan, run_batch, way_of
 from attnflow.flow.events import fitted
+from attnflow.flow.making import check_key, first_member
 from attnflow.flow.members import FAILED
+from attnflow.flow.observe import value_of
 from attnflow.flow.stepping import tolerances
 from attnflow.flow.store import Store, fingerprint, provenance
 from attnflow.flow.times import labels, times
@@ -73,11 +75,21 @@ def sweep(
     """
     axes, numbers_of_seeds = _axes(make, grid), _seeds(seeds)
     looks = _observables(observe, axes)
-    field, mu = _one(make, axes)
+    check.count("max_steps", max_steps)
+    if batch is not None:
+        check.count("batch", batch)
+    if until is not None:
+        check.function("until", until, "a condition (mu, rate, t) -> bool such as af.Steady()")
+    if out is not None:
+        check.folder("out", out)
+    check.flag("progress", progress)
+    for name, value in (("t0", t0), ("t1", t1), *((n, v) for n, v in (("rtol", rtol), ("atol", atol), ("step", step)) if v is not None)):
+        floats(name, value, "")
+    field, mu = first_member(make, axes)
     if isinstance(mu, Grid) and not (rtol is None and atol is None):
         raise ValueError("a Grid is stepped by its own scheme, got rtol or atol; leave them out, or give step=")
-    if max_steps < 1 or (batch is not None and batch < 1):
-        raise ValueError(f"max_steps and batch must be at least 1, got {max_steps} and {batch}")
+    if len(numbers_of_seeds) > 1:
+        check_key(make, axes, numbers_of_seeds)
     span = times(t0, t1, save_at, mu.dtype)
     fixed = None if step is None else positive("step", step).astype(mu.dtype)
     limits = _tolerances(rtol, atol, mu.dtype)
@@ -92,6 +104,8 @@ def sweep(
 
 def over_seeds(data: "xarray.Dataset") -> tuple["xarray.Dataset", "xarray.Dataset"]:
     r"""The mean over the seeds of a sweep, and its standard error $s / \sqrt{n}$ for $n$ seeds, $s$ with the divisor $n - 1$."""
+    if not hasattr(data, "drop_vars") or "seed" not in data.dims:
+        raise TypeError(check.refusal("data", "the dataset of a sweep, with the dimension seed", data))
     values = data.drop_vars([name for name in ("status", "ended", "steps") if name in data])
     return values.mean("seed", skipna=False), values.std("seed", ddof=1, skipna=False) / np.sqrt(data.sizes["seed"])
 
@@ -148,7 +162,7 @@ def _run(plan: Plan, numbers: Numbers, members: Members, store: Store | None, pr
     whole: xarray.Dataset = xarray.concat(done, "member")  # pyright: ignore[reportAssignmentType]
     failed = int((whole.status == FAILED).sum())
     if failed:
-        warnings.warn(f"{failed} of {len(members.seeds)} members blew up or spent max_steps; their status is {FAILED}", stacklevel=3)
+        check.warn(f"{failed} of {len(members.seeds)} members blew up or spent max_steps; their status is {FAILED}")
     return whole
 
 
@@ -181,21 +195,21 @@ def _dataset(whole: "xarray.Dataset", plan: Plan, axes: dict[str, np.ndarray], s
 
 def _axes(make: Any, grid: Any) -> dict[str, np.ndarray]:
     """The values of the parameters, refused unless `make` takes just these."""
-    if not callable(make):
-        raise TypeError(f"make must be a function make(key, **parameters) -> (field, mu), got {make!r}")
+    check.function("make", make, "a function make(key, **parameters) -> (field, mu)")
     if not isinstance(grid, dict) or not grid:
-        raise ValueError(f"grid must be a dict of names and values with at least one parameter, got {grid!r}")
+        raise ValueError(check.refusal("grid", "a dict of names and values with at least one parameter", grid))
     parameters = list(inspect.signature(make).parameters.values())[1:]
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     unknown = [name for name in grid if name not in names]
     if unknown and not any(p.kind == p.VAR_KEYWORD for p in parameters):
-        raise ValueError(f"make does not take {', '.join(map(repr, unknown))}; it takes {', '.join(map(repr, names)) or 'only a key'}")
+        takes = ", ".join(map(repr, names)) or "only a key"
+        raise ValueError(f"make must take the parameters of the grid, got {', '.join(map(repr, unknown))}; it takes {takes}")
     missing = [p.name for p in parameters if p.name in names and p.default is p.empty and p.name not in grid]
     if missing:
         raise ValueError(f"make needs {', '.join(map(repr, missing))} too; add it to the grid, or bind it before")
     taken = [name for name in grid if name in _TAKEN]
     if taken:
-        raise ValueError(f"{taken[0]!r} is a name of the result and cannot be that of a parameter")
+        raise ValueError(f"{taken[0]!r} is a name of the result, got it for a parameter; give the grid another name")
     return {name: np.asarray(floats(f"grid[{name!r}]", values, "k")) for name, values in grid.items()}
 
 
@@ -206,7 +220,7 @@ def _seeds(seeds: Any) -> np.ndarray:
         found = np.asarray(seeds if isinstance(seeds, Sequence | np.ndarray) and not isinstance(seeds, str) else [])
     fine = found.ndim == 1 and found.size > 0 and np.issubdtype(found.dtype, np.integer)
     if not fine or found.min() < 0 or found.max() >= 2**31 or len(set(found.tolist())) != len(found):
-        raise ValueError(f"seeds must be a positive count or different integers from 0 on, got {seeds!r}")
+        raise ValueError(check.refusal("seeds", "a positive count or different integers from 0 on", seeds))
     return found
 
 
@@ -218,41 +232,24 @@ def _tolerances(rtol: Any, atol: Any, dtype: Any) -> tuple[jax.Array, jax.Array]
 
 def _observables(observe: Any, axes: dict[str, np.ndarray]) -> tuple[tuple[str, Callable], ...]:
     if not isinstance(observe, dict) or not observe:
-        raise TypeError(f"observe must be a dict of functions of the measure, at least one, got {observe!r}")
+        raise TypeError(check.refusal("observe", "a dict of functions of the measure, at least one", observe))
     for name, function in observe.items():
-        if not callable(function):
-            raise TypeError(f"observe[{name!r}] must be a function of the measure, got {function!r}")
+        check.function(f"observe[{name!r}]", function, "a function of the measure, compiled")
         if name in _TAKEN or name in axes:
-            raise ValueError(f"{name!r} is the name of something else in the result and cannot be that of an observable")
+            raise ValueError(f"{name!r} is the name of something else in the result, got it for an observable; give observe another name")
     return tuple(observe.items())
-
-
-def _one(make: Callable, axes: dict[str, np.ndarray]) -> tuple[Any, FlowingMeasure]:
-    """The first member: what all of them are like."""
-    values = {name: jnp.asarray(a[0]) for name, a in axes.items()}
-    try:
-        made = _made(make, jax.random.key(0), values)
-    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
-        line = str(error).strip().splitlines()[0]
-        raise ValueError(f"make cannot be compiled, as parameters have no value yet; shapes cannot be swept ({line})") from error
-    if not isinstance(made, tuple) or len(made) != 2 or not hasattr(made[0], "at") or not isinstance(made[1], FlowingMeasure):
-        raise TypeError(f"make must return (field, mu), a law or field and a measure that flows, got {type(made).__name__}")
-    return made
-
-
-@eqx.filter_jit
-def _made(make: Callable, key: Any, values: dict[str, jax.Array]) -> Any:
-    return make(key, **values)
 
 
 def _look(plan: Plan, mu: FlowingMeasure) -> None:
     """Every observable once, without values."""
     for name, function in plan.observe:
         try:
-            eqx.filter_eval_shape(lambda mu, function=function: jnp.asarray(function(mu)), mu)
+            eqx.filter_eval_shape(lambda mu, name=name, function=function: value_of(name, function, mu), mu)
         except Exception as error:
             line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ValueError(f"observe[{name!r}] must give a number or an array for a {type(mu).__name__}: {line}") from error
+            if line.startswith("observe["):
+                raise ValueError(line.replace(", or give af.OnHost(function)", "")) from None
+            raise ValueError(f"observe[{name!r}] must give a number or an array for {type(mu).__name__}, got an error: {line}") from error
 
 
 def _batch_size(mu: Any, way: str) -> int:

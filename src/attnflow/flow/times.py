@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
 from attnflow._arrays import array, floats, known
 
 Known = Float[np.ndarray, ""]
@@ -67,9 +68,7 @@ def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
     if known(t0, t1) and not float(t1) > float(t0):
         raise ValueError(f"t1 must be later than t0, got t0 = {float(t0)}, t1 = {float(t1)}")
     if isinstance(save_at, int | np.integer):
-        if save_at < 1:
-            raise ValueError(f"save_at must be at least 1 frame, got {save_at}")
-        count = int(save_at)
+        count = check.count("save_at", save_at)
         if known(t0, t1):
             frames = np.linspace(t0, t1, max(count, 2))[1:]
         else:

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import known
+from attnflow._check import count, refusal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Interval:
     cells: int
 
     def __post_init__(self):
-        if not self.low < self.high:
+        if not _real("low", self.low) < _real("high", self.high):
             raise ValueError(f"an Interval goes from low to high, got {self.low} and {self.high}")
         _enough(self, 2)
 
@@ -63,7 +64,7 @@ class Order:
     length: float | int = 1
 
     def __post_init__(self):
-        if not 0 < self.length < math.inf:
+        if not _real("length", self.length) > 0:
             raise ValueError(f"the length of an Order must be positive and finite, got {self.length}")
         _enough(self, 1)
 
@@ -105,10 +106,9 @@ class Zonal:
     nodes: int = 32
 
     def __post_init__(self):
-        if self.dim < 3:
+        if count("dim", self.dim) < 3:
             raise ValueError(f"a Zonal axis is for spheres in R^dim with dim >= 3, got {self.dim}; use Circle for dim = 2")
-        if self.nodes < 2:
-            raise ValueError(f"nodes must be at least 2, got {self.nodes}")
+        count("nodes", self.nodes, 2)
         _enough(self, 4)
 
     @property
@@ -129,8 +129,7 @@ class Icosphere:
     frequency: int
 
     def __post_init__(self):
-        if self.frequency < 2:
-            raise ValueError(f"frequency must be at least 2, got {self.frequency}")
+        count("frequency", self.frequency, 2)
 
     @property
     def cells(self) -> int:
@@ -145,6 +144,12 @@ class Icosphere:
 Axis = Interval | Circle | Order | Zonal | Icosphere
 
 
+def _real(name: str, value: float | int) -> float | int:
+    if not isinstance(value, float | int | np.number) or not math.isfinite(value):
+        raise ValueError(refusal(name, "a finite number", value))
+    return value
+
+
 def _enough(axis: Axis, least: int) -> None:
-    if axis.cells < least:
+    if count("cells", axis.cells, 0) < least:
         raise ValueError(f"a grid over {type(axis).__name__} needs at least {least} cells, got {axis.cells}")

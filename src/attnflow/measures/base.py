@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from attnflow._check import function, shown
 from attnflow.measures.affine import Affine
 from attnflow.spaces import Space
 
@@ -116,8 +117,26 @@ class FlowingMeasure(Measure):
         return None
 
 
+def values_of(f: Any, points: Float[Array, "n d"]) -> Any:
+    """A function at points, refused unless it gives something for each of them."""
+    values = function("f", f, "a function of rows of points")(points)
+    if jnp.shape(values)[:1] != (len(points),):
+        raise ValueError(f"f must give one value a row, [{len(points)}, ...], got shape {list(jnp.shape(values))}")
+    return values
+
+
+def moved(velocity: Any, points: Float[Array, "n d"], order: Float[Array, " n"] | None = None) -> Float[Array, "n d"]:
+    """A velocity or a map at tokens or cells, told their order if it asks for it; refused unless it gives a row for each of them."""
+    function("velocity", velocity, "a map of rows of points", "field.at(mu, t) makes the velocity of a field")
+    found = velocity(points) if order is None else velocity(points, order)
+    if jnp.shape(found) != points.shape:
+        name = getattr(velocity, "__name__", type(velocity).__name__)
+        raise ValueError(f"the velocity or map {name} must give one row a point, {list(points.shape)}, got {list(jnp.shape(found))}")
+    return found
+
+
 def affine_only(map: Any, picture: str) -> Affine:
     """`map`, refused unless it is affine."""
     if not isinstance(map, Affine):
-        raise TypeError(f"a {picture} stays one only under an Affine map, got {type(map).__name__}; move Particles with it instead")
+        raise TypeError(f"velocity: a {picture} stays one only under an Affine map, got {shown(map)}; move Particles with it instead")
     return map

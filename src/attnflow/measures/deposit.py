@@ -5,13 +5,18 @@ import itertools
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import known, one_program
+from attnflow._arrays import array, floats, known, on_host, one_program
+from attnflow._check import function, refusal, shown
 from attnflow.measures.axes import Circle, Icosphere, Interval, Order
 from attnflow.measures.mesh import Mesh
+
+# A density given by a formula misses mass 1 by the error of the midpoint rule and by what lies outside the box; more is a mistake.
+_OFF = 1e-3
 
 
 def deposited(
@@ -56,6 +61,69 @@ def _pair(axis: Any, *x: Float[Array, " m"]) -> list[tuple[Array, Array]]:
     if isinstance(axis, Circle):
         return [(cell % axis.cells, 1 - part), ((cell + 1) % axis.cells, part)]
     return [(jnp.clip(cell, 0, axis.cells - 1), 1 - part), (jnp.clip(cell + 1, 0, axis.cells - 1), part)]
+
+
+def values_at(fn: Any, mesh: Mesh, normalize: bool) -> Float[Array, " n"]:
+    """A density at the middles of the cells, divided by its mass if it is to be normalized."""
+    values = _tried(fn, mesh)
+    if not normalize:
+        return values
+    mass = on_host(lambda rho, volumes: (rho * volumes).sum(), values, mesh.volumes)
+    if known(mass) and not 0 < float(mass) < math.inf:
+        raise ValueError(f"fn must have a positive finite mass to be normalized, got {float(mass):.6g}")
+    return on_host(lambda rho, mass: rho / mass, values, mass)
+
+
+def _tried(fn: Any, mesh: Mesh) -> Float[Array, " n"]:
+    """The values of a function of points, or of the coordinate along each axis, whichever gives one number a cell."""
+    function("fn", fn, "a function of points, or of the coordinate", "Grid takes the numbers themselves")
+    n, order = len(mesh.points), () if mesh.order is None else (mesh.order,)
+    ways = {f"points {list(mesh.points.shape)}": (mesh.points,)}
+    if isinstance(mesh.axes[0], Circle):
+        ways[f"the angle [{n}]"] = (array(np.arctan2(*np.asarray(mesh.points).T[::-1]) % (2 * np.pi)),)
+    elif isinstance(mesh.axes[-1], Interval):
+        ways[f"the coordinate{'' if mesh.points.shape[1] == 1 else 's'} [{n}]"] = tuple(mesh.points.T)
+    found = []
+    for way, arguments in ways.items():
+        try:
+            values = fn(*arguments, *order)
+            if jnp.shape(values) in ((), (n,)):
+                return jnp.broadcast_to(jnp.asarray(values), (n,))
+            found.append(f"of {way} it gave {shown(values)}")
+        except Exception as error:
+            line = (str(error).strip() or "nothing said").splitlines()[0]
+            found.append(f"of {way} it raised {type(error).__name__}: {line[:80]}")
+    raise ValueError(f"fn must give one number a cell, [{n}], as a function of {' or of '.join(ways)}, got: {'; '.join(found)}")
+
+
+def _numbers(density: Any) -> np.ndarray:
+    """Numbers of any shape."""
+    try:
+        found = np.asarray(density)
+    except (TypeError, ValueError):
+        found = np.asarray(None)
+    if found.dtype.kind in "OSU":
+        raise ValueError(refusal("density", "an array of numbers, one a cell", density, "Grid.from_density takes a function"))
+    return found
+
+
+def masses(density: Any, where: Mesh) -> Float[Array, "..."]:
+    """The masses of the cells of a density, one number a cell, of total mass 1."""
+    values = density if isinstance(density, jax.Array) else _numbers(density)
+    if values.shape != where.shape:
+        raise ValueError(f"density must have one number a cell, {list(where.shape)}, got {list(values.shape)}")
+    values = array(floats("density", values.reshape(-1), "n"), where.points.dtype)
+    mass = on_host(lambda rho, volumes: rho * volumes, values, where.volumes)
+    if known(values):
+        host = np.asarray(values)
+        if host.min() < 0:
+            raise ValueError(f"density must not be negative, got {host.min():.6g} in cell {int(host.argmin())}")
+        total = float(np.asarray(mass).sum())
+        if not abs(total - 1) <= _OFF:
+            raise ValueError(
+                f"density must have mass 1 on these axes, got {total:.6g}; divide by it (from_density: normalize=True), or give it room"
+            )
+    return on_host(lambda mass: (mass / mass.sum()).reshape(where.shape), mass)
 
 
 def check_inside(mesh: Mesh, points: Float[Array, "m d"], order: Float[Array, " m"] | None) -> None:

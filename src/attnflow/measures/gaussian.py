@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from attnflow import _check as check
 from attnflow._arrays import array, floats
 from attnflow._linalg import covariance, psd_sqrt
-from attnflow.measures.base import FlowingMeasure, Measure, Noise, Velocity, affine_only
+from attnflow.measures.base import FlowingMeasure, Measure, Noise, Velocity, affine_only, values_of
 from attnflow.measures.particles import Particles
 from attnflow.spaces import Euclidean
 
@@ -45,16 +46,19 @@ class Gaussian(FlowingMeasure):
     @classmethod
     def matching(cls, mu: Measure) -> "Gaussian":
         """The Gaussian with the mean and covariance of another measure."""
+        mu = check.measure("mu", mu, Measure, "a measure, which has a mean and a covariance")
         return cls(mu.mean, mu.cov)
 
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
         r"""$E f$, by a tensor Gauss-Hermite rule: for smooth $f$ and $d \le 6$."""
         nodes, weights = _hermite(self.dim)
         points = self.mean[None] + jnp.asarray(nodes, self.dtype) @ psd_sqrt(self.cov)
-        return jnp.tensordot(jnp.asarray(weights, self.dtype), f(points), axes=1)
+        return jnp.tensordot(jnp.asarray(weights, self.dtype), values_of(f, points), axes=1)
 
     def sample(self, n: int, *, key: PRNGKeyArray) -> Particles:
         """$n$ independent tokens."""
+        check.count("n", n)
+        check.key("key", key)
         return Particles(self.mean[None] + jax.random.normal(key, (n, self.dim), self.dtype) @ psd_sqrt(self.cov))
 
     @property

@@ -11,18 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from attnflow._arrays import array, floats, known, on_host, one_program
+from attnflow import _check as check
+from attnflow._arrays import one_program
 from attnflow.measures.axes import Axis, Circle, Icosphere, Interval, Order, Zonal
-from attnflow.measures.base import FlowingMeasure, Noise, Velocity
-from attnflow.measures.deposit import check_inside, deposited, rule_around
+from attnflow.measures.base import FlowingMeasure, Noise, Velocity, moved, values_of
+from attnflow.measures.deposit import check_inside, deposited, masses, rule_around, values_at
 from attnflow.measures.mesh import Mesh, mesh
 from attnflow.measures.particles import Particles
 from attnflow.measures.upwind import Courant, Transported, Upwind
 from attnflow.measures.volumes import face_velocity, outflow, transport
 from attnflow.spaces import Space
 
-# A density given by a formula misses mass 1 by the error of the midpoint rule and by what lies outside the box; more is a mistake.
-_OFF = 1e-3
 _NAMES = {Interval: ("x", "y"), Circle: ("angle",), Order: ("order",), Zonal: ("angle",), Icosphere: ("cell",)}
 
 
@@ -43,14 +42,22 @@ class Grid(FlowingMeasure):
 
     def __init__(self, density: Any, axes: Any):
         self.mesh = axes if isinstance(axes, Mesh) else mesh(axes)
-        self.mass = _masses(density, self.mesh)
+        self.mass = masses(density, self.mesh)
 
     @classmethod
-    def from_density(cls, fn: Callable, axes: Any) -> "Grid":
-        """The density `fn(points)` at the middles of the cells, `[n, d]` to `[n]`; with an `Order` axis `fn(points, order)`."""
+    def from_density(cls, fn: Callable, axes: Any, normalize: bool = False) -> "Grid":
+        """The density `fn` at the middles of the cells.
+
+        **Arguments:**
+
+        - `fn`: a function of points, `[n, d]` to `[n]`, or of the angle on a `Circle` and the coordinate on an `Interval`, `[n]` to `[n]`
+          (of two coordinates in the plane); whichever it is, is seen from what it gives. With an `Order` axis it has the order as one more
+          argument: `fn(points, order)` or `fn(x, order)`.
+        - `normalize`: divide by the total mass. Without it a density of another mass than 1 is refused.
+        """
         where = axes if isinstance(axes, Mesh) else mesh(axes)
-        values = fn(where.points) if where.order is None else fn(where.points, where.order)
-        values = jnp.broadcast_to(jnp.asarray(values), (len(where.points),))
+        check.flag("normalize", normalize)
+        values = values_at(fn, where, normalize)
         return cls(values.reshape(where.shape), where)
 
     @classmethod
@@ -63,6 +70,7 @@ class Grid(FlowingMeasure):
     def deposit(cls, mu: Particles, axes: Any) -> "Grid":
         """A cloud of tokens on a grid: each gives its mass to the nearest cells, so that mass and mean are kept (on an `Icosphere`: to
         the nearest cell)."""
+        mu = check.measure("mu", mu, Particles, "Particles")
         where = axes if isinstance(axes, Mesh) else mesh(axes)
         blank = cls.uniform(where)
         if type(mu.space) is not type(where.space) or mu.dim != blank.dim:
@@ -132,7 +140,7 @@ class Grid(FlowingMeasure):
 
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
         r"""$\int f \,d\mu$, by its values at the middles of the cells; on a `Zonal` axis for functions of $x_1$ alone."""
-        return jnp.tensordot(self.weights, f(self.points), axes=1)
+        return jnp.tensordot(self.weights, values_of(f, self.points), axes=1)
 
     @property
     def keys(self) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
@@ -195,7 +203,7 @@ class Grid(FlowingMeasure):
         return self.with_state(deposited(self.mesh, self.space.nearest(moved), self.weights, self.mesh.order))
 
     def _apply(self, map: Any) -> Float[Array, "n d"]:
-        return map(self.points, self.sequence) if getattr(map, "needs_order", False) else map(self.points)
+        return moved(map, self.points, self.sequence if getattr(map, "needs_order", False) else None)
 
     def settle(self, state: Float[Array, "..."]) -> Float[Array, "..."]:
         return state
@@ -250,6 +258,7 @@ class Grid(FlowingMeasure):
         r"""$n$ tokens of equal mass at the quantiles $(i + \frac12)/n$, for one `Interval` or the `Circle`: the closest cloud of $n$
         tokens."""
         axis = self.axes[0]
+        check.count("n", n)
         if len(self.axes) > 1 or not isinstance(axis, Interval | Circle):
             raise ValueError("quantiles are for a grid over one Interval or the Circle; draw tokens with .sample(n, key=key)")
         edges = jnp.asarray(axis.centres[0] - axis.width / 2 + axis.width * np.arange(axis.cells + 1), self.dtype)
@@ -259,6 +268,8 @@ class Grid(FlowingMeasure):
 
     def sample(self, n: int, *, key: PRNGKeyArray) -> Particles:
         """$n$ independent tokens: a cell by its mass, then a point of the cell (of a round cell of the same area on an `Icosphere`)."""
+        check.count("n", n)
+        check.key("key", key)
         pick, place, turn = jax.random.split(key, 3)
         cell = jax.random.choice(pick, len(self.points), (n,), p=self.weights)
         middle, axis = self.points[cell], self.axes[0]
@@ -286,19 +297,3 @@ class Grid(FlowingMeasure):
 
 
 _NARROW = "a cell is wider than the kernel, whose width is {:.3g}: the axis needs at least {}, got {}"
-
-
-def _masses(density: Any, where: Mesh) -> Array:
-    values = density if isinstance(density, jax.Array) else np.asarray(density)
-    if values.shape != where.shape:
-        raise ValueError(f"density must have one number a cell, {list(where.shape)}, got {list(values.shape)}")
-    values = array(floats("density", values.reshape(-1), "n"), where.points.dtype)
-    mass = on_host(lambda rho, volumes: rho * volumes, values, where.volumes)
-    if known(values):
-        host = np.asarray(values)
-        if host.min() < 0:
-            raise ValueError(f"density must not be negative, got {host.min():.6g} in cell {int(host.argmin())}")
-        total = float(np.asarray(mass).sum())
-        if not abs(total - 1) <= _OFF:
-            raise ValueError(f"density must have mass 1 on these axes, got {total:.6g}; divide by it, or give it room")
-    return on_host(lambda mass: (mass / mass.sum()).reshape(where.shape), mass)

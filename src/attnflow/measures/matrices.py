@@ -6,11 +6,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from attnflow import _check as check
+
 
 def gaussian(dim: int, rows: int | None = None, *, key: PRNGKeyArray, count: int = 1, dtype: Any = None) -> Float[Array, "count p d"]:
     r"""`count` matrices `[rows, dim]` with independent $\mathcal{N}(0, 1/d)$ entries: a query and a key are
     `gaussian(d, p, key=key, count=2)`."""
-    return jax.random.normal(key, (count, rows or dim, dim), dtype or jnp.result_type(float)) / jnp.sqrt(dim)
+    shape = (check.count("count", count), check.count("dim", dim) if rows is None else check.count("rows", rows), check.count("dim", dim))
+    return jax.random.normal(check.key("key", key), shape, check.real_type("dtype", dtype)) / jnp.sqrt(dim)
 
 
 def goe(dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Float[Array, "d d"]:
@@ -21,6 +24,11 @@ def goe(dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Float[Array, "d d"
 
 def wigner(dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Float[Array, "d d"]:
     r"""A Wigner matrix of signs: symmetric, entries $\pm 1/\sqrt{d}$; the spectrum fills $[-2, 2]$ as $d$ grows."""
-    signs = jax.random.rademacher(key, (dim, dim), dtype or jnp.result_type(float))
+    dim = check.count("dim", dim)
+    signs = jax.random.rademacher(check.key("key", key), (dim, dim), check.real_type("dtype", dtype))
     upper = jnp.triu(signs)
     return (upper + jnp.triu(signs, 1).T) / jnp.sqrt(dim)
+
+
+def __getattr__(name: str) -> object:
+    raise check.no_attribute(__name__, name, globals())

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import array
+from attnflow._check import shown
 from attnflow.measures.axes import Axis, Circle, Icosphere, Interval, Order, Zonal
 from attnflow.measures.icosphere import icosphere
 from attnflow.measures.links import Links, Rows, listed
@@ -70,10 +71,10 @@ def mesh(axes: Any, dtype: Any = None) -> Mesh:
     if kinds == (Icosphere,):
         points, areas, lines, *rest = icosphere(axes[0].frequency)
         return _mesh(Parts(points, areas, listed(lines, len(points)), *rest), None, Sphere(), axes, dtype)
-    raise ValueError(
-        f"a grid is over one or two Intervals, an Order and an Interval, a Circle, a Zonal axis or an Icosphere, "
-        f"got [{', '.join(kind.__name__ for kind in kinds)}]"
-    )
+    due = "over one or two Intervals, an Order and an Interval, a Circle, a Zonal axis or an Icosphere"
+    other = [axis for axis in axes if not isinstance(axis, Axis)]
+    got = shown(other[0]) if other else f"[{', '.join(kind.__name__ for kind in kinds)}]"
+    raise ValueError(f"axes: a grid is {due}, got {got}; such as [af.Interval(low, high, cells)]")
 
 
 def _mesh(parts: Parts, order: np.ndarray | None, space: Space, axes: tuple[Axis, ...], dtype: Any) -> Mesh:

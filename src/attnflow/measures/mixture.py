@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from attnflow import _check as check
 from attnflow._arrays import array, floats, known, one_program, shares
 from attnflow._linalg import covariance
 from attnflow.measures.base import Measure
@@ -62,6 +63,7 @@ class GaussianMixture(Measure):
 
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
         r"""$E f$, by Gauss-Hermite quadrature on each component: for smooth $f$ and $d \le 6$."""
+        check.function("f", f, "a function of rows of points")
         parts = jnp.stack([Gaussian(m, s).integrate(f) for m, s in zip(self.means, self.covs)])
         return jnp.tensordot(self.weights, parts, axes=1)
 
@@ -81,6 +83,8 @@ class GaussianMixture(Measure):
 
     def sample(self, n: int, *, key: PRNGKeyArray) -> Particles:
         """$n$ independent tokens."""
+        check.count("n", n)
+        check.key("key", key)
         pick, move = jax.random.split(key)
         component = jax.random.choice(pick, len(self.weights), (n,), p=self.weights)
         normal = jax.random.normal(move, (n, self.dim), self.means.dtype)

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import array, floats, known, on_host, one_program, shares
-from attnflow.measures.base import FlowingMeasure, Noise, Velocity
+from attnflow._check import instance
+from attnflow.measures.base import FlowingMeasure, Noise, Velocity, moved, values_of
 from attnflow.spaces import Euclidean, Space
 
 
@@ -33,7 +34,7 @@ class Particles(FlowingMeasure):
     space: Space
 
     def __init__(self, points: Any, weights: Any = None, order: Any = None, space: Space | None = None):
-        self.space = Euclidean() if space is None else space
+        self.space = Euclidean() if space is None else instance("space", space, Space, "a space such as af.Sphere()")
         points = floats("points", points, "n d")
         self.space.check(points)
         self.points = self.space.nearest(points)
@@ -72,7 +73,7 @@ class Particles(FlowingMeasure):
         return centred.T @ scaled
 
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
-        values = f(self.points)
+        values = values_of(f, self.points)
         return jnp.mean(values, axis=0) if self.weights is None else jnp.tensordot(self.weights, values, axes=1)
 
     @property
@@ -90,7 +91,7 @@ class Particles(FlowingMeasure):
 
     def _apply(self, map: Any) -> Float[Array, "n d"]:
         """A map at the tokens; one that depends on the order of its queries is told theirs."""
-        return map(self.points, self.sequence) if getattr(map, "needs_order", False) else map(self.points)
+        return moved(map, self.points, self.sequence if getattr(map, "needs_order", False) else None)
 
     @property
     def keys(self) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:

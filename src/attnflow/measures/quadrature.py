@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from attnflow._arrays import known
+from attnflow._arrays import known, positive
+from attnflow._check import count, measure
 from attnflow.measures.base import Measure
 from attnflow.measures.gaussian import Gaussian
 from attnflow.measures.mixture import GaussianMixture
@@ -29,11 +30,13 @@ def quadrature(mu: Measure, nodes: int = 256, reach: float = 8.5) -> Particles:
     be compared below any sampling noise. For $d \le 3$ and covariances of full rank. A grid too coarse for the law itself warns: its
     sums are off by $e^{-2\pi^2 \langle k, S k\rangle}$, $k$ a frequency of the grid and $S$ a covariance.
     """
-    if not isinstance(mu, Gaussian | GaussianMixture) or not known(mu):
-        raise TypeError(f"quadrature is for a Gaussian or a GaussianMixture with known values, got {type(mu).__name__}")
+    mu = measure("mu", mu, (Gaussian, GaussianMixture), "a Gaussian or a GaussianMixture")
+    if not known(mu):
+        raise TypeError("mu must have known values, got traced ones; call quadrature outside jit and grad")
+    reach = float(positive("reach", reach))
     if mu.dim not in _MOST_NODES:
         raise ValueError(f"quadrature is for laws in R^1, R^2 and R^3, got R^{mu.dim}; draw tokens with mu.sample(n, key=key)")
-    if not 2 <= nodes <= _MOST_NODES[mu.dim]:
+    if not 2 <= count("nodes", nodes, 0) <= _MOST_NODES[mu.dim]:
         raise ValueError(
             f"nodes must be between 2 and {_MOST_NODES[mu.dim]} an axis in R^{mu.dim}, got {nodes}; or draw tokens with .sample"
         )

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from attnflow import _check as check
 from attnflow._arrays import floats, one_program, positive
 from attnflow.measures.mixture import GaussianMixture
 from attnflow.measures.particles import Particles
@@ -24,8 +25,8 @@ def mixture(n: int, weights: Any, means: Any, covs: Any, *, key: PRNGKeyArray) -
 
 def sphere(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
     r"""$n$ tokens uniform on the unit sphere $S^{d-1}$ of $\mathbb{R}^d$."""
-    _count(n, dim)
-    return Particles(_uniform_directions(n, dim, key, dtype), space=Sphere())
+    _count(n, dim, key)
+    return Particles(_uniform_directions(n, dim, key, check.real_type("dtype", dtype)), space=Sphere())
 
 
 def hemisphere(n: int, dim: int, *, key: PRNGKeyArray, pole: Any = None, dtype: Any = None) -> Particles:
@@ -42,6 +43,7 @@ def hemisphere(n: int, dim: int, *, key: PRNGKeyArray, pole: Any = None, dtype: 
 
 def ball(n: int, dim: int, *, key: PRNGKeyArray, radius: float = 1.0, dtype: Any = None) -> Particles:
     r"""$n$ tokens uniform in the ball of $\mathbb{R}^d$ around 0."""
+    _count(n, dim, key)
     direction, length = jax.random.split(key)
     points = sphere(n, dim, key=direction, dtype=dtype).points if dim > 1 else jnp.sign(_gauss(n, dim, direction, dtype))
     radii = positive("radius", radius) * jax.random.uniform(length, (n, 1), points.dtype) ** (1 / dim)
@@ -50,14 +52,15 @@ def ball(n: int, dim: int, *, key: PRNGKeyArray, radius: float = 1.0, dtype: Any
 
 def cube(n: int, dim: int, *, key: PRNGKeyArray, half_width: float = 1.0, dtype: Any = None) -> Particles:
     """$n$ tokens uniform in the cube $[-h, h]^d$, $h$ the `half_width`."""
-    _count(n, dim)
+    _count(n, dim, key)
     side = positive("half_width", half_width)
-    points = jax.random.uniform(key, (n, dim), dtype or jnp.result_type(float), -1, 1)
+    points = jax.random.uniform(key, (n, dim), check.real_type("dtype", dtype), -1, 1)
     return Particles(points * side.astype(points.dtype))
 
 
 def orthonormal(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
     r"""$n \le d$ orthonormal tokens on the sphere, in a random frame: the equiangular start."""
+    _count(n, dim, key)
     if n > dim:
         raise ValueError(f"at most {dim} tokens of R^{dim} are orthonormal, got n = {n}")
     frame, _ = jnp.linalg.qr(_gauss(n, dim, key, dtype).T)
@@ -70,10 +73,15 @@ def _uniform_directions(n: int, dim: int, key: PRNGKeyArray, dtype: Any) -> Arra
 
 
 def _gauss(n: int, dim: int, key: PRNGKeyArray, dtype: Any) -> Array:
-    _count(n, dim)
-    return jax.random.normal(key, (n, dim), dtype or jnp.result_type(float))
+    _count(n, dim, key)
+    return jax.random.normal(key, (n, dim), check.real_type("dtype", dtype))
 
 
-def _count(n: int, dim: int) -> None:
-    if n < 1 or dim < 1:
-        raise ValueError(f"need at least one token and one dimension, got n = {n}, dim = {dim}")
+def _count(n: int, dim: int, key: PRNGKeyArray) -> None:
+    check.count("n", n)
+    check.count("dim", dim)
+    check.key("key", key)
+
+
+def __getattr__(name: str) -> object:
+    raise check.no_attribute(__name__, name, globals())

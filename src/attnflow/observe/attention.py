@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
 from attnflow.attention.law import Attention
 from attnflow.attention.normalisations.softmax import Softmax
 from attnflow.measures import Particles
-from attnflow.sums import Atoms, Engine, Logit, log_integral
+from attnflow.sums import Atoms, Engine, Logit, check_engine, log_integral
 
 
 def attention_entropy(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Array, " n"]:
@@ -19,8 +20,9 @@ def attention_entropy(law: Any, mu: Particles, sums: Engine | None = None) -> Fl
     $\log Z - \sum_j p_{ij} (\ell_{ij} + \log w_j)$, and the last sum is the derivative of the log-sum along the logits.
     Other laws and masks through the matrix, for a few thousand tokens.
     """
-    if not isinstance(law, Attention) or not isinstance(mu, Particles):
-        raise TypeError(f"the entropy of attention is of an Attention law on Particles, got {type(law).__name__} on {type(mu).__name__}")
+    check.instance("law", law, Attention, "an Attention law", "give one such as af.simple_attention(beta, dim)")
+    mu = check.measure("mu", mu, Particles, "Particles")
+    check_engine(sums)
     if not isinstance(law.normalize, Softmax) or law.mask is not None:
         return jnp.sum(jax.scipy.special.entr(law.weights(mu.points, mu)), axis=1)
     logit = jax.tree.map(lambda leaf: leaf.astype(mu.dtype), law.logit)

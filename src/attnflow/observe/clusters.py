@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from attnflow._arrays import positive
+from attnflow import _check as check
+from attnflow._arrays import floats, positive
 from attnflow.measures import Grid, Particles
 from attnflow.spaces import Sphere
 
@@ -51,9 +52,8 @@ def clusters(mu: Any, radius: Any, floor: float = 0.0) -> Clusters:
     - `floor`: tokens or cells with less than this share of the largest mass are left out; a density has mass everywhere, so give one.
     """
     r = float(positive("radius", radius))
-    if not isinstance(mu, Particles | Grid):
-        raise TypeError(f"clusters are of Particles or a Grid, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
-    if not 0 <= floor < 1:
+    mu = check.measure("mu", mu, (Particles, Grid), "Particles or a Grid")
+    if not 0 <= float(floats("floor", floor, "")) < 1:
         raise ValueError(f"floor must be a share of the largest mass, at least 0 and below 1, got {floor}")
     weights = np.exp(np.asarray(mu.log_weights, np.float64))
     kept = np.flatnonzero(weights >= floor * weights.max()) if floor > 0 else np.arange(len(weights))

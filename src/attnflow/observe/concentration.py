@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._arrays import square
+from attnflow._check import measure
 from attnflow._rows import dot, times
 from attnflow.measures import Grid, Particles
 
@@ -16,8 +17,7 @@ def misalignment(mu: Any, projector: Any) -> Float[Array, ""]:
     With $\Pi$ = `theory.spectral_projector(V @ B.T)` it falls along the zero-temperature flow at twice `theory.concentration_rate(B, V)` or
     faster, for a symmetric $V B^\top$ from the first moment on (arXiv:2605.10931). Infinite if a token has no part along $\Pi$.
     """
-    if not isinstance(mu, Particles | Grid):
-        raise TypeError(f"the misalignment is of Particles or a Grid, got {type(mu).__name__}")
+    mu = measure("mu", mu, (Particles, Grid), "Particles or a Grid")
     matrix = square("projector", projector).astype(mu.dtype)
     if len(matrix) != mu.dim:
         raise ValueError(f"the projector must act on R^{mu.dim} like the tokens, got {len(matrix)} rows")

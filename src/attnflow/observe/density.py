@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
 from attnflow._arrays import floats, positive
-from attnflow.measures import Gaussian, Grid, Particles
+from attnflow.measures import Gaussian, GaussianMixture, Grid, Particles
 from attnflow.spaces import Euclidean
-from attnflow.sums import Atoms, Engine, isotropic, log_integral
+from attnflow.sums import Atoms, Engine, check_engine, isotropic, log_integral
 
 
 def log_density(mu: Particles, x: Any, bandwidth: Any, sums: Engine | None = None) -> Float[Array, " m"]:
@@ -18,6 +19,7 @@ def log_density(mu: Particles, x: Any, bandwidth: Any, sums: Engine | None = Non
 
     **Arguments:** `x` is `[m, d]`; `bandwidth` is $h$. For tokens in $\mathbb{R}^d$.
     """
+    check_engine(sums)
     h, x = _bandwidth(mu, bandwidth), floats("x", x, "m d").astype(mu.dtype)
     if x.shape[1] != mu.dim:
         raise ValueError(f"x must have rows in R^{mu.dim} like the tokens, got {list(x.shape)}")
@@ -32,13 +34,13 @@ def entropy(mu: Any, bandwidth: Any = None, sums: Engine | None = None) -> Float
     - Of `Particles` in $\mathbb{R}^d$: an estimate, $\rho$ the density smoothed with the bandwidth $h$. A token counts in its own density,
       so that for small $h$ it falls to $\log n + \frac{d}{2} \log(2\pi h^2)$, whatever the law.
     """
+    mu = check.measure("mu", mu, (Particles, Grid), "Particles or a Grid")
+    check_engine(sums)
     if isinstance(mu, Grid):
         if bandwidth is not None:
-            raise ValueError(f"a Grid has a density of its own, got bandwidth {bandwidth}; leave it out")
+            raise ValueError(f"a Grid has a density of its own, got bandwidth {check.shown(bandwidth)}; leave it out")
         some = mu.weights > 0
         return -jnp.vdot(mu.weights, jnp.log(jnp.where(some, mu.weights / mu.mesh.volumes, 1)))
-    if not isinstance(mu, Particles):
-        raise TypeError(f"the entropy is for Particles and a Grid, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
     if bandwidth is None:
         raise ValueError("the entropy of Particles needs the width of a kernel, got none; give bandwidth=h")
     density = log_density(mu, mu.points, bandwidth, sums)
@@ -46,8 +48,9 @@ def entropy(mu: Any, bandwidth: Any = None, sums: Engine | None = None) -> Float
 
 
 def _bandwidth(mu: Particles, bandwidth: Any) -> Array:
-    if not isinstance(mu, Particles) or not isinstance(mu.space, Euclidean):
-        raise TypeError(f"a kernel density is for tokens in R^d, got {type(mu).__name__} on the {type(mu.space).__name__}")
+    mu = check.measure("mu", mu, Particles, "Particles, tokens in R^d")
+    if not isinstance(mu.space, Euclidean):
+        raise TypeError(f"mu: a kernel density is for tokens in R^d, got Particles on the {type(mu.space).__name__}")
     return positive("bandwidth", bandwidth).astype(mu.dtype)
 
 
@@ -59,8 +62,9 @@ def fisher_information(mu: Any, bandwidth: Any = None, sums: Engine | None = Non
       the middles, second order in the cell; a face next to an empty cell counts nothing.
     - Of `Particles` in $\mathbb{R}^d$: an estimate, $\rho$ the density smoothed with the bandwidth $h$.
     """
+    check_engine(sums)
     if isinstance(mu, Gaussian | Grid) and bandwidth is not None:
-        raise ValueError(f"a {type(mu).__name__} has a density of its own, got bandwidth {bandwidth}; leave it out")
+        raise ValueError(f"a {type(mu).__name__} has a density of its own, got bandwidth {check.shown(bandwidth)}; leave it out")
     if isinstance(mu, Gaussian):
         return jnp.trace(jnp.linalg.inv(mu.cov))
     if isinstance(mu, Grid):
@@ -70,11 +74,9 @@ def fisher_information(mu: Any, bandwidth: Any = None, sums: Engine | None = Non
         rates = mu.mesh.areas / mu.mesh.gaps * (left - right) * logs
         # Each face is read from both of its cells, so that none counts twice.
         return 0.5 * jnp.sum(mu.mesh.links.collect(rates, rates))
-    if not isinstance(mu, Particles):
-        raise TypeError(
-            f"the Fisher information is of a Gaussian, a Grid or Particles, got {type(mu).__name__}; "
-            "that of a mixture is theory.fisher_information(mu)"
-        )
+    if isinstance(mu, GaussianMixture):
+        raise TypeError("mu must be a Gaussian, a Grid or Particles, got GaussianMixture; give it to af.theory.fisher_information")
+    mu = check.measure("mu", mu, Particles)
     if bandwidth is None:
         raise ValueError("the Fisher information of Particles needs the width of a kernel, got none; give bandwidth=h")
     _bandwidth(mu, bandwidth)

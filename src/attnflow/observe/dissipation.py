@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
 from attnflow._arrays import known
 from attnflow.attention.law import Attention
 from attnflow.attention.normalisations.softmax import Softmax
 from attnflow.attention.normalisations.unnormalized import Unnormalized
 from attnflow.measures import Particles
-from attnflow.sums import Atoms, Engine, Logit, log_integral
+from attnflow.sums import Atoms, Engine, Logit, check_engine, log_integral
 
 
 def dissipation(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Array, ""]:
@@ -23,9 +24,10 @@ def dissipation(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Ar
     $Z$ its normaliser: $\frac{dE}{dt} = \int Z |v|^2 \,d\mu$ under SA and $\int |v|^2 \,d\mu$, now with the velocity of USA,
     under USA (arXiv:2312.10794). Compare `energy(mu, beta)` along a path. For $V = I$; `log_scale` of `Unnormalized` is counted.
     """
-    simple = isinstance(law, Attention) and law.mask is None and isinstance(law.normalize, Softmax | Unnormalized)
-    if not simple or not isinstance(mu, Particles):
-        raise TypeError("the dissipation is of af.simple_attention(beta, d), with softmax or Unnormalized, on tokens")
+    if not isinstance(law, Attention) or law.mask is not None or not isinstance(law.normalize, Softmax | Unnormalized):
+        raise TypeError(check.refusal("law", "af.simple_attention(beta, d), with softmax or Unnormalized and no mask", law))
+    mu = check.measure("mu", mu, Particles, "Particles")
+    check_engine(sums)
     if known(law.value, law.logit.A) and not _simple(np.asarray(law.value), np.asarray(law.logit.A)):
         raise ValueError("the dissipation is of simple attention, V = I and K^T Q = beta I, got other matrices")
     velocity = mu.space.project(mu.points, law.at(mu, sums=sums)(mu.points))

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
 from attnflow._arrays import floats, known, one_program, positive
 from attnflow.attention.on_grid import lattice_of
 from attnflow.measures import Grid, Particles
-from attnflow.sums import Atoms, Engine, Logit, log_integral
+from attnflow.sums import Atoms, Engine, Logit, check_engine, log_integral
 
 
 def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None, log: bool = False) -> Float[Array, ""]:
@@ -21,8 +22,9 @@ def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None,
     $[0, 1 / (2\beta)]$ on the sphere for any $\beta$, and its logarithm is always in range. On a grid both integrals are over the
     middles of cells: second order in their width, which must not be above $\beta^{-1/2}$.
     """
-    if not isinstance(mu, Particles | Grid):
-        raise TypeError(f"the energy is for Particles and a Grid, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
+    mu = check.measure("mu", mu, (Particles, Grid), "Particles or a Grid")
+    check_engine(sums)
+    check.flag("log", log)
     beta = positive("beta", beta).astype(mu.dtype)
     if isinstance(mu, Grid) and known(beta):
         mu.check_resolution(float(beta))

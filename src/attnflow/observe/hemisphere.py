@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from attnflow import _check as check
 from attnflow._arrays import positive
 from attnflow.measures import Particles
 from attnflow.spaces import Sphere
@@ -35,6 +36,7 @@ def renyi_centres(mu: Any, delta: Any, strong: bool = False) -> Bool[np.ndarray,
     Under causal attention tokens gather around the centres, and around strong ones for ever (arXiv:2411.04990).
     """
     points, angle = _points(mu), float(positive("delta", delta))
+    check.flag("strong", strong)
     order = np.argsort(np.asarray(mu.sequence), kind="stable") if mu.order is not None else np.arange(len(points))
     found, reach = np.zeros(len(points), bool), math.cos(min(angle, math.pi))
     before = np.zeros((0, points.shape[1]))
@@ -52,6 +54,7 @@ def renyi_centres(mu: Any, delta: Any, strong: bool = False) -> Bool[np.ndarray,
 
 
 def _points(mu: Any) -> np.ndarray:
-    if not isinstance(mu, Particles) or not isinstance(mu.space, Sphere):
-        raise TypeError(f"this is about tokens on the sphere, got {type(mu).__name__}")
+    mu = check.measure("mu", mu, Particles, "Particles, tokens on the sphere")
+    if not isinstance(mu.space, Sphere):
+        raise TypeError(f"mu must be tokens on the sphere, got tokens on the {type(mu.space).__name__}; give space=af.Sphere()")
     return np.asarray(mu.points, np.float64)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from attnflow import _check as check
 from attnflow._arrays import positive
 from attnflow.measures import Particles
 
@@ -28,6 +29,7 @@ class Leaders:
 
     def undecided(self, tolerance: float = 1e-3) -> int:
         """How many rows are further than the tolerance from Boolean."""
+        positive("tolerance", tolerance)
         return int((self.distance > tolerance).sum())
 
     def __str__(self) -> str:
@@ -61,10 +63,9 @@ def attention_rank(law: Any, mu: Any, tolerance: Any = 1e-6) -> AttentionRank:
 
 def _matrix(law: Any, mu: Any) -> Float[np.ndarray, "... n n"]:
     """The attention matrix on the host."""
-    if not isinstance(mu, Particles):
-        raise TypeError(f"an attention matrix is between tokens, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
-    if not hasattr(law, "weights"):
-        raise TypeError(f"law must have an attention matrix, got {type(law).__name__}; give an Attention or MultiHead law")
+    if isinstance(law, type) or not callable(getattr(law, "weights", None)):
+        raise TypeError(check.refusal("law", "a law with an attention matrix, Attention or MultiHead", law))
+    mu = check.measure("mu", mu, Particles, "Particles")
     n = len(mu.points)
     if n > _MOST:
         raise ValueError(f"the whole attention matrix is made, for at most {_MOST} tokens, got {n}; give a part of them")

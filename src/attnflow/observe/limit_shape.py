@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from attnflow import _check as check
 from attnflow._arrays import floats, known, positive, square
 from attnflow._dominant import dominant
 from attnflow.flow.path import Path
@@ -72,9 +73,7 @@ def limit_shape(path: Path, value: Any = None, direction: Any = None, tolerance:
     tolerance = float(positive("tolerance", tolerance))
     if not tolerance < 0.5:
         raise ValueError(f"tolerance must be a small part of the size of the cloud, below 0.5, got {tolerance}")
-    if not isinstance(path, Path) or not isinstance(path.measure, Particles | Gaussian):
-        got = f"a path of {type(path.measure).__name__}" if isinstance(path, Path) else type(path).__name__
-        raise TypeError(f"limit_shape looks at a path of Particles or of a Gaussian, got {got}; af.solve makes one")
+    check.path("path", path, Path, (Particles, Gaussian), "a path of Particles or of a Gaussian")
     if not known(path.states):
         raise ValueError("limit_shape decides on the host, got a path without values; call it outside jit and grad")
     left = _left(path, value, direction)

@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
+from attnflow import _check as check
 from attnflow._arrays import known, positive
+from attnflow.attention.field import check_at
 from attnflow.measures import Particles
 
 
@@ -17,8 +19,11 @@ def local_lipschitz(
     r"""The largest singular value of the derivative of $(x_1, \dots, x_n) \mapsto (\Gamma(x_1), \dots, \Gamma(x_n))$ at these tokens: the
     local Lipschitz constant of attention in the norm of all tokens together. By power iteration with derivatives forward and back, without
     the matrix. Bounded by `theory.lipschitz_bound` (arXiv:2312.14820). An error if it has not settled to the tolerance."""
-    if not isinstance(mu, Particles):
-        raise TypeError(f"the Lipschitz constant is at tokens, got {type(mu).__name__}")
+    check.field("law", law)
+    mu = check.measure("mu", mu, Particles, "Particles")
+    check.count("iterations", iterations)
+    check.key("key", key, optional=True)
+    positive("tolerance", tolerance)
     start = jax.random.normal(jax.random.key(0) if key is None else key, mu.points.shape, mu.dtype)
     found, change = _largest_singular(law, mu, start, iterations)
     if known(found) and not float(change) <= float(positive("tolerance", tolerance)):
@@ -56,8 +61,9 @@ def linearisation(field: Any, mu: Particles, t: Any = 0.0) -> Complex[Array, " k
     In coordinates of the tangent spaces: $n d$ of them in $\mathbb{R}^d$, $n (d-1)$ on the sphere. At clusters of simple attention this is
     the Hessian of the energy up to the metric, and they are real. All derivatives are formed: for some hundred tokens.
     """
-    if not isinstance(mu, Particles):
-        raise TypeError(f"the linearisation is at tokens, got {type(mu).__name__}")
+    check.field("field", field)
+    mu = check.measure("mu", mu, Particles, "Particles")
+    check_at(mu, t, None)
     frames = _tangents(mu)
 
     # A point moved along its tangent space and brought back: a chart whose second order does not matter where the velocity vanishes.
@@ -88,11 +94,11 @@ def lyapunov_exponents(
 ) -> Float[Array, " k"]:
     """The `count` largest Lyapunov exponents of the flow from these tokens over $[0, t_1]$: the mean growth rates of small changes, by the
     tangent flow with an orthonormalisation after each of `steps` equal Runge-Kutta steps (Benettin et al. 1980)."""
-    if not isinstance(mu, Particles):
-        raise TypeError(f"Lyapunov exponents are of tokens, got {type(mu).__name__}")
-    size = len(mu.points) * mu.dim
-    if not 1 <= count <= size or steps < 1:
-        raise ValueError(f"count must be from 1 to {size} and steps at least 1, got {count} and {steps}")
+    check.field("field", field)
+    mu = check.measure("mu", mu, Particles, "Particles")
+    check.count("count", count, 1, len(mu.points) * mu.dim)
+    check.count("steps", steps)
+    check.key("key", key, optional=True)
     start = jax.random.normal(jax.random.key(0) if key is None else key, (count, *mu.points.shape), mu.dtype)
     return _exponents(field, mu, positive("t1", t1).astype(mu.dtype), steps, start)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
 from attnflow.measures import Gaussian, Grid, Particles
 from attnflow.spaces import Sphere
 
@@ -18,7 +19,7 @@ def order_parameter(mu: Any, k: int = 1) -> Float[Array, ""]:
     r"""How much of mode $k$ there is: on the circle $|\int e^{i k\theta} \,d\mu|$; on $S^{d-1}$ for $k = 1$ $|\int x \,d\mu|$. 0 for the
     uniform law, 1 for $k$ equal clusters at equal angles (any point masses at one of $k$ equal angles)."""
     _check(mu)
-    if k < 1 or (k > 1 and mu.dim != 2):
+    if check.count("k", k) > 1 and mu.dim != 2:
         raise ValueError(f"k must be at least 1, and on S^{mu.dim - 1} it must be 1, got {k}")
     if k == 1:
         return jnp.sqrt(jnp.sum(jnp.asarray(mu.mean) ** 2))
@@ -39,11 +40,11 @@ def mean_cosine(mu: Any) -> Float[Array, ""]:
 def cosine_histogram(mu: Particles, bins: int = 50) -> tuple[Float[Array, " b"], Float[np.ndarray, " e"]]:
     r"""The law of $\langle x, y\rangle$ for two different tokens drawn by weight: the mass in each of `bins` equal parts of $[-1, 1]$, and
     their edges. Over all pairs, some rows at a time."""
-    if not isinstance(mu, Particles):
-        raise TypeError(f"the histogram is of pairs of tokens, got {type(mu).__name__}; draw tokens with .sample(n, key=key)")
+    mu = check.measure("mu", mu, Particles, "Particles")
     _check(mu)
-    if bins < 1 or len(mu.points) < 2:
-        raise ValueError(f"a histogram of pairs needs at least 1 bin and 2 tokens, got {bins} and {len(mu.points)}")
+    check.count("bins", bins)
+    if len(mu.points) < 2:
+        raise ValueError(f"mu must be at least 2 tokens for a histogram of pairs, got {len(mu.points)}")
     return _histogram(mu.points, jnp.exp(mu.log_weights), bins), np.linspace(-1, 1, bins + 1)
 
 
@@ -67,8 +68,7 @@ def _histogram(points: Array, weights: Array, bins: int) -> Array:
 def effective_rank(mu: Any) -> Float[Array, ""]:
     r"""$\exp(-\sum_k p_k \log p_k)$ of the eigenvalues of the covariance, divided by their sum: how many directions a law fills, between 1
     and $d$ (Roy and Vetterli 2007); 0 for a point."""
-    if not isinstance(mu, Particles | Gaussian | Grid):
-        raise TypeError(f"the effective rank is of Particles, a Gaussian or a Grid, got {type(mu).__name__}")
+    mu = check.measure("mu", mu, (Particles, Gaussian, Grid))
     values = jnp.maximum(jnp.linalg.eigvalsh(mu.cov), 0)
     total = jnp.sum(values)
     share = values / jnp.where(total > 0, total, 1)
@@ -76,5 +76,6 @@ def effective_rank(mu: Any) -> Float[Array, ""]:
 
 
 def _check(mu: Any) -> None:
-    if not isinstance(mu, Particles | Grid) or not isinstance(mu.space, Sphere):
-        raise TypeError(f"an order parameter is of tokens or a density on the sphere, got {type(mu).__name__}")
+    mu = check.measure("mu", mu, (Particles, Grid), "Particles or a Grid on the sphere")
+    if not isinstance(mu.space, Sphere):
+        raise TypeError(f"mu must be on the sphere, got {type(mu).__name__} on the {type(mu.space).__name__}")

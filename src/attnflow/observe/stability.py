@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
 from attnflow._arrays import floats
 from attnflow._special import zonal_harmonic, zonal_slope
 from attnflow.attention.normalisations.sinkhorn import Sinkhorn
@@ -41,9 +42,12 @@ def growth_rates(field: Any, dim: int, modes: int | Sequence[int] = 8, noise: An
 
     On the circle the fastest mode is the number of clusters that the uniform law breaks up into.
     """
-    if dim < 2:
+    check.field("field", field)
+    if check.count("dim", dim) < 2:
         raise ValueError(f"the sphere lies in R^dim with dim >= 2, got {dim}")
-    degrees = np.arange(1, modes + 1) if isinstance(modes, int) else np.asarray(modes)
+    floats("noise", noise, "")
+    floats("t", t, "")
+    degrees = np.arange(1, modes + 1) if isinstance(modes, int) else np.asarray(floats("modes", modes, "k"))
     if degrees.ndim != 1 or len(degrees) == 0 or degrees.min() < 1 or (degrees % 1 != 0).any():
         raise ValueError(f"modes must be whole numbers of at least 1, got {modes}")
     _check(field, dim, t)
@@ -112,8 +116,6 @@ def _cubature(dim: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _check(field: Any, dim: int, t: Any) -> None:
     """Refuse what is not isotropic: turned and mirrored tokens must have the velocities turned and mirrored."""
-    if not hasattr(field, "at"):
-        raise TypeError(f"field must have a method at(mu, t, sums), got {type(field).__name__}; laws and fields have one")
     parts = jax.tree.leaves(field, is_leaf=lambda part: isinstance(part, Sinkhorn))
     if dim > 3 and any(isinstance(part, Sinkhorn) for part in parts):
         raise ValueError(f"Sinkhorn rates are for dim 2 and 3, got {dim}; af.theory.mode_growth has those of simple attention in any")

@@ -12,3 +12,9 @@ from attnflow.plot.movie import movie as movie
 from attnflow.plot.rates import rates as rates
 from attnflow.plot.summary import summary as summary
 from attnflow.plot.tokens import tokens as tokens
+
+
+def __getattr__(name: str) -> object:
+    from attnflow._check import no_attribute
+
+    raise no_attribute(__name__, name, globals())

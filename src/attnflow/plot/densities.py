@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnflow import _check as check
 from attnflow.flow.path import Path
 from attnflow.measures import Gaussian, Grid
-from attnflow.plot.look import COLOURS, COLUMN, look, new_figure
+from attnflow.plot.look import COLOURS, COLUMN, check_axes, look, new_figure
 from attnflow.spaces import Sphere
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ def densities(path: Path, ax: "matplotlib.axes.Axes | None" = None, *, frame: in
 
     **Arguments:** `ax`, a new figure if not given; `frame`, which one is drawn of a density in the plane. Returns the axes.
     """
-    if not isinstance(path.measure, Grid):
-        raise TypeError(f"densities draws a path of Grids, got one of {type(path.measure).__name__}")
-    grid = path.measure
+    check.path("path", path, Path, Grid, "a path of Grids")
+    check_axes(ax)
+    check.count("frame", frame, -len(path), len(path) - 1)
+    grid: Any = path.measure
     if grid.mesh.order is not None or grid.dim > 2 or len(grid.mesh.shape) > 2:
         raise ValueError(f"densities are drawn over the line, the circle and the plane, got cells {list(grid.mesh.shape)} in R^{grid.dim}")
     with look():
@@ -48,10 +50,9 @@ def _plane(ax: Any, grid: Grid) -> None:
 def ellipses(path: Path, ax: "matplotlib.axes.Axes | None" = None, *, count: int = 8) -> "matplotlib.axes.Axes":
     """Draw a path of `Gaussian`s in the plane: the ellipses of one standard deviation at `count` frames, dark at the start, and the way of
     the mean. In other dimensions, the eigenvalues of the covariance along time. Returns the axes."""
-    if not isinstance(path.measure, Gaussian):
-        raise TypeError(f"ellipses draws a path of Gaussians, got one of {type(path.measure).__name__}")
-    if count < 1:
-        raise ValueError(f"count must be at least 1, got {count}")
+    check.path("path", path, Path, Gaussian, "a path of Gaussians")
+    check_axes(ax)
+    check.count("count", count)
     states = [path[i] for i in range(len(path))]
     with look():
         ax = new_figure(COLUMN, COLUMN).add_subplot() if ax is None else ax

@@ -4,6 +4,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from attnflow._arrays import positive
+from attnflow._check import refusal
+
 if TYPE_CHECKING:
     import matplotlib.figure
 
@@ -53,10 +58,29 @@ def look() -> Iterator[None]:
         yield
 
 
+def numbers(name: str, value: Any) -> np.ndarray:
+    """Finite numbers to draw, of any shape."""
+    try:
+        found = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(refusal(name, "an array of numbers", value)) from None
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} must be finite, got {found[~np.isfinite(found)][0]}")
+    return found
+
+
+def check_axes(ax: Any) -> None:
+    """Raise if this is given and not the axes of a figure."""
+    if ax is not None and not hasattr(ax, "get_figure"):
+        raise TypeError(refusal("ax", "axes of matplotlib", ax, "leave it out, or make them with figure.add_subplot()"))
+
+
 def new_figure(width: float = COLUMN, height: float = COLUMN) -> "matplotlib.figure.Figure":
     """An empty figure, its size in inches, drawn off screen and unknown to pyplot; `figure.savefig(file)` writes it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+
+    width, height = float(positive("width", width)), float(positive("height", height))
 
     # The resolution belongs to the figure, so that it is also right when saved outside `look`.
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")

@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from attnflow.plot.look import COLUMN, look, new_figure
+from attnflow.plot.look import COLUMN, check_axes, look, new_figure, numbers
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -13,9 +11,10 @@ if TYPE_CHECKING:
 def attention(weights: Any, ax: "matplotlib.axes.Axes | None" = None) -> "matplotlib.axes.Axes":
     """Draw an attention matrix `[m, n]`, such as `law.weights(mu.points, mu)`: queries down, keys across, on one scale from 0. Returns the
     axes."""
-    matrix = np.asarray(weights, dtype=float)
+    check_axes(ax)
+    matrix = numbers("weights", weights)
     if matrix.ndim != 2 or not matrix.size:
-        raise ValueError(f"attention draws a matrix [m, n], got shape {list(matrix.shape)}")
+        raise ValueError(f"weights: attention draws a matrix [m, n], got shape {list(matrix.shape)}")
     with look():
         ax = new_figure(COLUMN, 0.85 * COLUMN).add_subplot() if ax is None else ax
         drawn = ax.imshow(

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from attnflow import _check as check
+from attnflow._arrays import positive
 from attnflow.flow.path import Path
 from attnflow.measures import Particles
 from attnflow.plot.look import look, new_figure
@@ -37,15 +39,16 @@ def movie(
     - `progress`: draw a progress bar.
     - `drawn`: passed on to `af.plot.tokens`: `color`, `size`, `view`, `bounds`.
     """
-    file = pathlib.Path(file)
-    if not isinstance(path.measure, Particles):
-        raise TypeError(f"movie draws a path of Particles, got one of {type(path.measure).__name__}")
+    check.path("path", path, Path, Particles, "a path of Particles")
+    file = check.folder("file", file)
     if file.suffix != ".mp4":
         raise ValueError(f"file must end in .mp4, got {file.name!r}")
     if not file.parent.is_dir():
         raise ValueError(f"the folder of the movie must exist, got {str(file.parent)!r}")
-    if not fps > 0 or every < 1 or tail < 0:
-        raise ValueError(f"fps must be positive, every at least 1 and tail at least 0, got {fps}, {every} and {tail}")
+    positive("fps", fps)
+    check.count("every", every)
+    check.count("tail", tail, 0)
+    check.flag("progress", progress)
     states = np.asarray(path.states)
     flat = isinstance(path.measure.space, Sphere) or path.measure.dim < 3
     if not isinstance(path.measure.space, Sphere):

@@ -3,9 +3,9 @@
 import itertools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from attnflow.plot.look import COLOURS, COLUMN, look, new_figure
+from attnflow._arrays import floats
+from attnflow._check import instance
+from attnflow.plot.look import COLOURS, COLUMN, check_axes, look, new_figure, numbers
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -24,8 +24,14 @@ def rates(
 
     **Arguments:** `x [k]`, positive; `series`, the measurements `[k]` by name. Returns the axes.
     """
-    x = np.asarray(x, dtype=float)
-    values = {name: np.asarray(y, dtype=float) for name, y in series.items()}
+    check_axes(ax)
+    x = numbers("x", x)
+    instance("series", series, dict, "a dict of measurements by name")
+    values = {name: numbers(f"series[{name!r}]", y) for name, y in series.items()}
+    for label, text in (("xlabel", xlabel), ("ylabel", ylabel)):
+        instance(label, text, str, "a text")
+    if slope is not None:
+        floats("slope", slope, "")
     bad = [name for name, y in values.items() if y.shape != x.shape or not (y > 0).all()]
     if bad or not (x > 0).all():
         raise ValueError(f"x and every series must be positive and of one length, got {', '.join(map(repr, bad)) or 'x'}")

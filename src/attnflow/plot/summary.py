@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnflow import _check as check
 from attnflow.flow.path import Path
-from attnflow.measures import Gaussian, Grid, Particles
+from attnflow.measures import Gaussian, Grid, Measure, Particles
 from attnflow.plot.densities import densities, ellipses
 from attnflow.plot.look import COLOURS, PAGE, look, new_figure
 from attnflow.plot.tokens import tokens
@@ -22,6 +23,9 @@ def summary(path: Path, observed: dict[str, Any] | None = None) -> "matplotlib.f
     **Arguments:** `observed`, numbers at every frame by name, `[t]`; what has another shape is left out. Tokens in more than three
     coordinates show their first three.
     """
+    check.path("path", path, Path, Measure, "a path of measures")
+    if observed is not None:
+        check.instance("observed", observed, dict, "a dict of numbers by name, such as path.observed has")
     numbers = {name: np.asarray(values) for name, values in (observed or {}).items()}
     numbers = {name: values for name, values in numbers.items() if values.shape == (len(path),)}
     rows = -(-len(numbers) // 3)

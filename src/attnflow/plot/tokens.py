@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnflow import _check as check
+from attnflow._arrays import floats, positive
 from attnflow.measures import Measure, Particles
-from attnflow.plot.look import COLOURS, COLUMN, look, new_figure
+from attnflow.plot.look import COLOURS, COLUMN, check_axes, look, new_figure, numbers
 from attnflow.spaces import Sphere
 
 if TYPE_CHECKING:
@@ -39,8 +41,11 @@ def tokens(
 
     Returns the axes.
     """
-    if not isinstance(mu, Particles):
-        raise TypeError(f"tokens draws Particles, got {type(mu).__name__}; draw tokens from it with .sample(n, key=key)")
+    mu = check.measure("mu", mu, Particles, "Particles")
+    check_axes(ax)
+    size = float(positive("size", size))
+    if floats("view", view, "k").shape != (2,):
+        raise ValueError(check.refusal("view", "two angles, elevation and azimuth", view))
     on_sphere = isinstance(mu.space, Sphere)
     if mu.dim > 3:
         where = f"S^{mu.dim - 1} in R^{mu.dim}" if on_sphere else f"R^{mu.dim}"
@@ -48,8 +53,10 @@ def tokens(
             f"tokens are drawn in R^1, R^2, R^3, on the circle and on S^2, got {where}; "
             "choose coordinates first, such as af.Particles(mu.points[:, :2])"
         )
+    if bounds is not None and numbers("bounds", bounds).shape != (2, mu.dim):
+        raise ValueError(f"bounds must be two corners, [2, {mu.dim}], got {list(np.shape(bounds))}")
     points = np.asarray(mu.points, dtype=float)
-    steps = points[None] if trail is None else np.asarray(trail, dtype=float)
+    steps = points[None] if trail is None else numbers("trail", trail)
     if steps.shape[1:] != points.shape:
         raise ValueError(f"trail must have shape [t, {len(points)}, {mu.dim}], got {list(steps.shape)}")
     with look():
@@ -155,7 +162,10 @@ def _colours(color: Any, n: int) -> np.ndarray:
     """One colour a token, `[n, 4]`."""
     from matplotlib.colors import to_rgba_array
 
-    colours = to_rgba_array(COLOURS[0] if color is None else color)
+    try:
+        colours = to_rgba_array(COLOURS[0] if color is None else color)
+    except (TypeError, ValueError, AttributeError):
+        raise ValueError(check.refusal("color", "one color or one a token", color)) from None
     if len(colours) not in (1, n):
         raise ValueError(f"color must be one colour or one a token, {n}, got {len(colours)}")
     return np.broadcast_to(colours, (n, 4))

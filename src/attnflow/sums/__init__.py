@@ -3,6 +3,7 @@
 from attnflow.sums.atoms import Atoms as Atoms
 from attnflow.sums.base import Engine as Engine
 from attnflow.sums.choose import automatic as automatic
+from attnflow.sums.choose import check_engine as check_engine
 from attnflow.sums.choose import choose as choose
 from attnflow.sums.engine import Dense as Dense
 from attnflow.sums.engine import Streamed as Streamed

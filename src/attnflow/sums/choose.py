@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import known
+from attnflow._check import instance
 from attnflow.sums.atoms import Atoms
 from attnflow.sums.base import Engine
 from attnflow.sums.engine import Dense, Streamed
@@ -34,8 +35,8 @@ def choose(queries: int, keys: int, sums: Engine | None = None) -> Engine:
 
 def check_engine(sums: Any) -> None:
     """Raise if this is not an engine."""
-    if not (sums is None or isinstance(sums, Engine)):
-        raise TypeError(f"sums must be None, Dense(), Streamed(), Spectral() or what af.plan made of it, got {sums!r}")
+    if sums is not None:
+        instance("sums", sums, Engine, "None, Dense(), Streamed(), Spectral() or what af.plan made of it")
 
 
 def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:

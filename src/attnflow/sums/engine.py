@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from attnflow import _check as check
 from attnflow.sums import native, reductions
 from attnflow.sums.base import Engine
 from attnflow.sums.mask import Sight
@@ -96,8 +97,10 @@ class Streamed(Tiled):
     native: bool | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
-        if self.queries < 1 or self.keys < 1:
-            raise ValueError(f"a tile has at least one query and one key, got {self.queries} x {self.keys}")
+        check.count("queries", self.queries)
+        check.count("keys", self.keys)
+        if self.native is not None:
+            check.flag("native", self.native)
         if self.native and not native.available():
             raise ValueError(f"native=True needs the compiled kernel: {native.status().why}")
 

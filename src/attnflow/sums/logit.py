@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import array, floats, known, on_host, one_program, positive
+from attnflow._arrays import array, floats, known, on_host, one_program, positive, stored
+from attnflow._check import flag, instance
 from attnflow._linalg import is_psd
 from attnflow._rows import dot, times
 
@@ -73,6 +74,17 @@ class Logit(eqx.Module):
     psd: bool = eqx.field(static=True, default=False)
     gap: Gap | None = None
     squared: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        d = _shaped("A", self.A, "d d")[1]
+        forms = (("P", self.P, "d d"), ("R", self.R, "d d"), ("p", self.p, "d"), ("r", self.r, "d"), ("constant", self.constant, ""))
+        for name, form, shape in forms:
+            if form is not None and _shaped(name, form, shape) != (d,) * len(shape.split()):
+                raise ValueError(f"{name} must be of dimension {d} like A, got {list(form.shape)}")
+        if self.gap is not None:
+            instance("gap", self.gap, Gap, "a Gap", "af.squared_distance makes one")
+        flag("psd", self.psd)
+        flag("squared", self.squared)
 
     @property
     def dim(self) -> int:
@@ -173,6 +185,14 @@ def squares(
 ) -> Float[Array, "m n"]:
     """`|q_i - k_j|^2` from differences, for few coordinates, each a column."""
     return functools.reduce(jnp.add, ((a[:, None] - b[None]) ** 2 for a, b in zip(q, k, strict=True)))
+
+
+def _shaped(name: str, form: Any, shape: str) -> tuple[int, ...]:
+    """The shape of an array that a logit is made of, refused if it is none."""
+    stored(name, form, shape)
+    if form.ndim == 2 and form.shape[0] != form.shape[1]:
+        raise ValueError(f"{name} must be square [d, d], got {list(form.shape)}")
+    return form.shape
 
 
 def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = None, key_bias: Any = None) -> Logit:

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import known
+from attnflow._arrays import known, positive
+from attnflow._check import warn
 from attnflow._special import scaled_bessel
 from attnflow.sums.atoms import Atoms, rows
 from attnflow.sums.base import Engine
@@ -47,8 +47,8 @@ class Spectral(Engine):
     tolerance: float | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
-        if self.tolerance is not None and not self.tolerance > 0:
-            raise ValueError(f"tolerance must be positive, got {self.tolerance}")
+        if self.tolerance is not None:
+            positive("tolerance", self.tolerance)
 
     def fit(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:
         check(logit, sight)
@@ -56,7 +56,7 @@ class Spectral(Engine):
             raise ValueError("inside jit and grad a spectral sum needs its plan first, got Spectral(); pass sums=af.plan(law, mu, sums)")
         plan, why = planned(self.tolerance, logit, x, atoms, sight)
         if plan is None:
-            warnings.warn(f"a spectral sum cannot serve here, {why}; streamed sums do instead", stacklevel=2)
+            warn(f"a spectral sum cannot serve here, {why}; streamed sums do instead")
             return Streamed().settled()
         return plan
 

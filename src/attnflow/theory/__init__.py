@@ -30,3 +30,9 @@ from attnflow.theory.uniform import branch_curvature as branch_curvature
 from attnflow.theory.uniform import critical_beta as critical_beta
 from attnflow.theory.uniform import critical_noise as critical_noise
 from attnflow.theory.uniform import mode_growth as mode_growth
+
+
+def __getattr__(name: str) -> object:
+    from attnflow._check import no_attribute
+
+    raise no_attribute(__name__, name, globals())

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc
 
+from attnflow import _check as check
 from attnflow._arrays import positive
 
 
@@ -14,15 +15,15 @@ def wendel(n: int, dim: int) -> float:
 
     Simple attention takes such tokens to one point (arXiv:2312.10794).
     """
-    if n < 1 or dim < 1:
-        raise ValueError(f"n and dim must be at least 1, got {n} and {dim}")
+    check.count("n", n)
+    check.count("dim", dim)
     return float(sum(math.comb(n - 1, k) for k in range(min(dim, n))) / 2 ** (n - 1))
 
 
 def cap_mass(dim: int, delta: Any) -> float:
     r"""The share of $S^{d-1}$ within the angle $\delta$ of a point: $\frac12 I_{\sin^2\delta}(\frac{d-1}{2}, \frac12)$ up to a right
     angle, $I$ the regularised incomplete beta function."""
-    if dim < 2:
+    if check.count("dim", dim) < 2:
         raise ValueError(f"the sphere lies in R^dim with dim >= 2, got {dim}")
     angle = float(positive("delta", delta))
     if angle >= math.pi:
@@ -38,4 +39,6 @@ def strong_centres(dim: int, delta: Any, n: int | float = math.inf) -> float:
     on the circle, $1/\sin^2(\delta/2)$ on $S^2$ (arXiv:2411.04990).
     """
     p = cap_mass(dim, delta)
+    if not (isinstance(n, float) and n == math.inf):
+        check.count("n", n)
     return (1 - (1 - p) ** n) / p if math.isfinite(n) else 1 / p

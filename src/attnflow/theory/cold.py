@@ -51,7 +51,9 @@ def laplace_mean(z: Any, score: Any = 0.0) -> Float[Array, "n d"]:
     kappa = jnp.linalg.norm(rows, axis=1, keepdims=True)
     if float(jnp.min(kappa)) == 0:
         raise ValueError("the Laplace principle needs rows that are not zero, got one")
-    slope = jnp.broadcast_to(jnp.asarray(score, rows.dtype), rows.shape) if np.ndim(score) == 0 else floats("score", score, "n d")
+    slope = floats("score", score, "n d" if np.ndim(score) else "")
+    if slope.ndim and slope.shape != rows.shape:
+        raise ValueError(f"score must be {list(rows.shape)} like z, got {list(slope.shape)}")
     return rows / kappa * (1 - (rows.shape[1] - 1) / (2 * kappa)) + slope / kappa
 
 

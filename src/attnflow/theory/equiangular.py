@@ -1,6 +1,6 @@
 """Tokens that all have the same pairwise cosine keep it common; it solves a scalar equation."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import diffrax
 import equinox as eqx
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
 from attnflow._arrays import floats, known
 
 # The budget of steps of the scalar equation.
@@ -23,19 +24,21 @@ def equiangular_rate(g: Float[Array, "..."], n: int, beta: Any, kind: Kind = "so
     Softmax: $g' = 2 e^{\beta g} (1-g) ((n-1)g+1) / (e^\beta + (n-1) e^{\beta g})$; unnormalized:
     $g' = \frac2n e^{\beta g} (1-g) ((n-1)g+1)$.
     """
+    check.choice("kind", kind, get_args(Kind))
+    check.count("n", n, 2)
+    g, beta = floats("g", g, " ".join("abcdef"[: np.ndim(g)])), floats("beta", beta, "")
     shape = 2 * (1 - g) * ((n - 1) * g + 1)
     if kind == "softmax":
         return shape / (jnp.exp(beta * (1 - g)) + (n - 1))
-    if kind == "unnormalized":
-        return shape * jnp.exp(beta * g) / n
-    raise ValueError(f'kind must be "softmax" or "unnormalized", got {kind!r}')
+    return shape * jnp.exp(beta * g) / n
 
 
 def equiangular(n: int, beta: Any, t: Any, kind: Kind = "softmax", start: float = 0.0) -> Float[Array, " t"]:
     r"""The common cosine at the increasing times `t` ($\ge 0$), from `start` at 0: orthonormal tokens by default."""
-    if n < 2:
-        raise ValueError(f"a cosine needs at least 2 tokens, got n = {n}")
+    check.count("n", n, 2)
+    check.choice("kind", kind, get_args(Kind))
     times = floats("t", t, "t")
+    floats("start", start, "")
     cosines = _cosine(n, floats("beta", beta, "").astype(times.dtype), times, kind, jnp.asarray(start, times.dtype))
     if known(cosines) and not np.isfinite(np.asarray(cosines)).all():
         raise ValueError(

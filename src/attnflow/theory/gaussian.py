@@ -26,4 +26,6 @@ def softmax_blow_up_time(cov: Any, A: Any) -> Float[Array, ""]:
 
 def _drive(cov: Any, A: Any) -> tuple[Array, Array]:
     root, A = psd_sqrt(covariance("cov", cov)), square("A", A)
+    if A.shape != root.shape:
+        raise ValueError(f"cov and A must have one dimension, got {len(root)} and {len(A)}")
     return root, root @ (A + A.T) @ root

@@ -22,7 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, known
+from attnflow import _check as check
+from attnflow._arrays import floats, known, rows
 from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles, quadrature
 from attnflow.transport.bridge import self_bridge
 
@@ -44,7 +45,9 @@ def langevin_divergence(mu: Measure, eps: Any, nodes: int = 600) -> Float[Array,
     if isinstance(mu, Gaussian):
         return _between_gaussians(mu, eps.astype(mu.dtype))
     if not isinstance(mu, GaussianMixture) or mu.dim != 1:
-        raise TypeError(f"the comparison is for a Gaussian, or a GaussianMixture on the line, got {type(mu).__name__} in R^{mu.dim}")
+        got = f"{type(mu).__name__} in R^{mu.dim}" if isinstance(mu, Measure) else check.shown(mu)
+        raise TypeError(f"mu must be a Gaussian, or a GaussianMixture on the line, got {got}")
+    check.count("nodes", nodes, 2)
     if mu.mean.dtype != jnp.float64:
         raise TypeError(f"a number of order eps^4 needs float64, got {mu.mean.dtype}; jax.config.update('jax_enable_x64', True)")
     tokens = quadrature(mu, nodes)
@@ -63,6 +66,7 @@ def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"
     r"""$V = \frac14 \Delta\log\rho + \frac18 |\nabla\log\rho|^2 = \frac12 (\Delta\sqrt{\rho}) / \sqrt{\rho}$ at $x$; the bridge score
     has the bias $\varepsilon \nabla V$."""
     law = _mixture(mu)
+    x = rows("x", x, law.dim)
 
     def one(x: Float[Array, " d"]) -> Float[Array, ""]:
         score = lambda x: law.score(x[None])[0]  # noqa: E731
@@ -91,8 +95,7 @@ def _integral(f: Callable, mu: Measure) -> Float[Array, ""]:
 
 
 def _mixture(mu: Measure) -> GaussianMixture:
-    if not isinstance(mu, Gaussian | GaussianMixture):
-        raise TypeError(f"this is for a Gaussian or a GaussianMixture, got {type(mu).__name__}")
+    mu = check.measure("mu", mu, (Gaussian, GaussianMixture), "a Gaussian or a GaussianMixture")
     return GaussianMixture([1.0], mu.mean[None], mu.cov[None]) if isinstance(mu, Gaussian) else mu
 
 

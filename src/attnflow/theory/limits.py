@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from attnflow._arrays import floats, square
+from attnflow._check import refusal
 from attnflow._dominant import Dominant, dominant
 
 Shape = Literal["polytope", "hyperplanes", "polytope x subspace", "divergence", "none"]
@@ -42,6 +43,8 @@ class Prediction:
 
     def agrees(self, verdict: Any) -> bool:
         """Whether a verdict of `af.limit_shape` is what was predicted. A point is a polytope, and lies in one hyperplane."""
+        if not hasattr(verdict, "shape") or not hasattr(verdict, "count"):
+            raise TypeError(refusal("verdict", "a Verdict of af.limit_shape", verdict))
         if self.shape == "none":
             raise ValueError(f"no theorem applies, so that no verdict can agree: {self.statement}")
         if verdict.shape == "point":

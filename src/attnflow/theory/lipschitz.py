@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._arrays import floats, known, positive, square
+from attnflow._check import count
 
 
 def lipschitz_bound(query_key: Any, value: Any, radius: Any, n: int) -> Float[Array, ""]:
@@ -13,8 +14,8 @@ def lipschitz_bound(query_key: Any, value: Any, radius: Any, n: int) -> Float[Ar
     of radius $R$, in the Euclidean norm of all tokens together (arXiv:2312.14820). `query_key` is $A$, the matrix of the logit
     $\langle A x, y\rangle$."""
     A, V, R = square("query_key", query_key), square("value", value), positive("radius", radius)
-    if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}")
+    count("n", n)
+    _one_dimension(A, V)
     return jnp.sqrt(3.0) * jnp.linalg.norm(V, 2) * jnp.sqrt(jnp.linalg.norm(A, 2) ** 2 * R**4 * (4 * n + 1) + n)
 
 
@@ -26,8 +27,14 @@ def stability_constant(query_key: Any, value: Any, radius: Any, t: Any) -> Float
     the law, which costs a factor $e^a$ in $L^2$. Gronwall's inequality gives $C = \exp(t |V| (a + e^a (1 + a)))$: crude, but explicit.
     """
     A, V, R, t = square("query_key", query_key), square("value", value), positive("radius", radius), floats("t", t, "")
+    _one_dimension(A, V)
     if known(t) and float(t) < 0:
         raise ValueError(f"t must not be negative, got {float(t)}")
     size = jnp.linalg.norm(V, 2)
     a = jnp.linalg.norm(A, 2) * (jnp.exp(size * t) * R) ** 2
     return jnp.exp(t * size * (a + jnp.exp(a) * (1 + a)))
+
+
+def _one_dimension(A: Array, V: Array) -> None:
+    if A.shape != V.shape:
+        raise ValueError(f"query_key and value must have one dimension, got {len(A)} and {len(V)}")

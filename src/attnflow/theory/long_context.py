@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from attnflow._arrays import positive
+from attnflow._arrays import floats, positive
+from attnflow._check import count
 
 
 def context_cosine(n: int, cosine: Any, beta: Any) -> float:
@@ -14,8 +15,7 @@ def context_cosine(n: int, cosine: Any, beta: Any) -> float:
     $$\frac{r + (1-r)(2ab + (n-2) b^2)}{r + (1-r)(a^2 + (n-1) b^2)}.$$
     """
     r, beta = _cosine(cosine), float(positive("beta", beta))
-    if n < 2:
-        raise ValueError(f"a cosine needs at least 2 tokens, got n = {n}")
+    count("n", n, 2)
     others = (n - 1) * math.exp(-beta * (1 - r))
     a, b = 1 / (1 + others), math.exp(-beta * (1 - r)) / (1 + others)
     return (r + (1 - r) * (2 * a * b + (n - 2) * b**2)) / (r + (1 - r) * (a**2 + (n - 1) * b**2))
@@ -35,7 +35,7 @@ def critical_sharpness(cosine: Any) -> float:
 
 
 def _cosine(cosine: Any) -> float:
-    r = float(cosine)
+    r = float(floats("cosine", cosine, ""))
     if not 0 < r < 1:
         raise ValueError(f"cosine must lie between 0 and 1, got {r}")
     return r

@@ -3,7 +3,8 @@
 import math
 from typing import Any, Literal
 
-from attnflow._arrays import positive
+from attnflow._arrays import floats, positive
+from attnflow._check import choice
 
 
 def merger_log_time(
@@ -20,15 +21,16 @@ def merger_log_time(
 
     up to $O(1/\beta)$: the closest pair is the first to merge (arXiv:2410.06833 has the exponents).
     """
-    b, c = float(positive("beta", beta)), float(cosine)
+    b, c = float(positive("beta", beta)), float(floats("cosine", cosine, ""))
+    if len(floats("masses", masses, "k")) != 2:
+        raise ValueError(f"masses must be two, those of the clusters, got {len(masses)}")
     a, m = (float(positive("masses", mass)) for mass in masses)
+    choice("kind", kind, ("softmax", "unnormalized"))
     if not -1 < c < 1:
         raise ValueError(f"cosine must lie between -1 and 1, got {c}: equal or opposite clusters do not move each other")
     if kind == "softmax":
         return b * (1 - c) - math.log(b * (1 - c**2) * (a / m + m / a))
-    if kind == "unnormalized":
-        return -b * c - math.log(b * (1 - c**2) * (a + m))
-    raise ValueError(f'kind must be "softmax" or "unnormalized", got {kind!r}')
+    return -b * c - math.log(b * (1 - c**2) * (a + m))
 
 
 def window_time(angle: Any, beta: Any, rate: Any = 1.0) -> float:

@@ -8,12 +8,13 @@ A law of density `1 + a Y_k` moves by `Gamma = a grad Y_k r_k / b`, with `r_k = 
 `Laplace Y_k = - k(k+d-2) Y_k`.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
 from attnflow._arrays import floats
 
 Kind = Literal["softmax", "unnormalized", "sinkhorn"]
@@ -30,15 +31,15 @@ def mode_growth(k: Any, beta: Any, dim: int = 2, kind: Kind = "softmax", noise: 
 
     The fastest $k$ is the number of clusters on the circle. `k` and `beta` are numbers or arrays that go together.
     """
-    degree, beta = np.asarray(k, dtype=float), _betas(beta)
+    degree, beta = np.asarray(floats("k", k, "m" if np.ndim(k) else ""), dtype=float), _betas(beta)
+    sigma = np.asarray(floats("noise", noise, "m" if np.ndim(noise) else ""), dtype=float)
     if (degree < 1).any() or (degree % 1 != 0).any():
-        raise ValueError(f"k must be a whole number of at least 1, got {k}")
-    if kind not in ("softmax", "unnormalized", "sinkhorn"):
-        raise ValueError(f'kind must be "softmax", "unnormalized" or "sinkhorn", got {kind!r}')
+        raise ValueError(f"k must be a whole number of at least 1, got {check.shown(k)}")
+    check.choice("kind", kind, get_args(Kind))
     size = _eigenvalue(degree, beta, _dimension(dim), scaled=kind == "unnormalized")
     if kind == "sinkhorn":
         size = size / (1 + size)
-    return jnp.asarray(degree * (degree + dim - 2) * (size / beta - np.square(np.asarray(noise, dtype=float)) / 2))
+    return jnp.asarray(degree * (degree + dim - 2) * (size / beta - np.square(sigma) / 2))
 
 
 def critical_noise(beta: Any, dim: int = 2) -> Float[Array, "..."]:
@@ -105,6 +106,6 @@ def _betas(beta: Any) -> np.ndarray:
 
 
 def _dimension(dim: int) -> int:
-    if dim < 2:
+    if check.count("dim", dim) < 2:
         raise ValueError(f"the sphere lies in R^dim with dim >= 2, got {dim}")
     return dim

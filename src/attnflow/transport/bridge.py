@@ -1,7 +1,6 @@
 """The solvers of bridges, one for each picture of the measures."""
 
 import math
-import warnings
 from typing import Any
 
 import jax
@@ -9,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from attnflow import _check as check
 from attnflow._arrays import floats, known, positive
 from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure, Particles, quadrature
 from attnflow.spaces import Euclidean
-from attnflow.sums import Atoms, Engine, Streamed, Transform, isotropic
+from attnflow.sums import Atoms, Engine, Streamed, Transform, check_engine, isotropic
 from attnflow.transport.coupling import Bridge, GaussianBridge, TokenBridge
 from attnflow.transport.gaussian import scaled_gaussian
 from attnflow.transport.pictures import tokens_of
@@ -20,6 +20,7 @@ from attnflow.transport.scaled import Scaled, scaled
 
 # How many tokens stand for a mixture that is sampled.
 _SAMPLES = 4096
+_PICTURES = "Particles or a Grid in R^d, a Gaussian or a GaussianMixture"
 
 
 def self_bridge(
@@ -46,6 +47,8 @@ def self_bridge(
     Differentiable in `mu` and `eps`, by the implicit function theorem.
     """
     eps = positive("eps", eps)
+    _check(max_iterations, sums, key, tolerance)
+    mu = check.measure("mu", mu, Measure, _PICTURES)
     if isinstance(mu, Gaussian):
         return _gaussian(mu, None, eps)
     mu = _tokens(mu, eps, key)
@@ -69,6 +72,9 @@ def bridge(
     `start`: a bridge between as many tokens, or $\psi$ at the tokens of $\nu$. Other arguments are those of `self_bridge`.
     """
     eps = positive("eps", eps)
+    _check(max_iterations, sums, key, tolerance)
+    mu = check.measure("mu", mu, Measure, _PICTURES)
+    nu = check.measure("nu", nu, Measure, _PICTURES)
     if mu.dim != nu.dim:
         raise ValueError(f"both measures must live in one space, got R^{mu.dim} and R^{nu.dim}")
     if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
@@ -79,6 +85,14 @@ def bridge(
     if mu.dtype != nu.dtype:
         raise TypeError(f"both clouds must have one precision, got {mu.dtype} and {nu.dtype}")
     return _solved(mu, nu, eps, tolerance, max_iterations, start, sums)
+
+
+def _check(max_iterations: int, sums: Engine | None, key: PRNGKeyArray | None, tolerance: Any) -> None:
+    check.count("max_iterations", max_iterations)
+    check_engine(sums)
+    check.key("key", key, optional=True)
+    if tolerance is not None:
+        positive("tolerance", tolerance)
 
 
 def _gaussian(mu: Gaussian, nu: Gaussian | None, eps: Array) -> GaussianBridge:
@@ -115,8 +129,6 @@ def _name(mu: Any) -> str:
 def _solved(
     mu: Particles, nu: Particles | None, eps: Array, tolerance: Any, max_iterations: int, start: Any, sums: Engine | None
 ) -> TokenBridge:
-    if max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1, got {max_iterations}")
     eps, keys = eps.astype(mu.dtype), mu if nu is None else nu
     least = (1e-10 if mu.dtype == jnp.float64 else 1e-5) if tolerance is None else positive("tolerance", tolerance)
     first = None if start is None else _first(_potential(start, mu, keys), mu, keys, eps)
@@ -129,14 +141,13 @@ def _solved(
 
     kernel = on(sums)
     if isinstance(kernel.engine, Transform) and known(kernel) and not bool(jnp.isfinite(kernel.scaling.error)):
-        warnings.warn("spectral sums cannot resolve the potentials of this bridge; it ran on streamed sums instead", stacklevel=3)
+        check.warn("spectral sums cannot resolve the potentials of this bridge; it ran on streamed sums instead")
         kernel = on(Streamed())
     found = TokenBridge(mu, nu, eps, kernel)
     if known(found) and not found.converged:
-        warnings.warn(
+        check.warn(
             f"the bridge did not converge: error {float(found.error):.1e} after {int(found.iterations)} iterations; "
             "raise max_iterations or tolerance",
-            stacklevel=3,
         )
     return found
 

@@ -11,7 +11,6 @@ enter twice: in the measure that s is made from, and in the average.
 """
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from attnflow import _check as check
 from attnflow._arrays import floats, known
 from attnflow.measures import Measure, Particles
 from attnflow.spaces import Euclidean
@@ -90,7 +90,8 @@ def choose_eps(
     candidate. What is not a sample, such as `quadrature` tokens, has less noise than the folds show: there any small $\varepsilon$ that
     the spacing resolves does better.
     """
-    points, weights = _places(mu, score, folds)
+    check.key("key", key, optional=True)
+    points, weights = _places(mu, score, check.count("folds", folds))
     order = np.asarray(jax.random.permutation(jax.random.key(0) if key is None else key, len(points)))
     points, weights = points[order], weights[order]
     size = min(len(points) // folds, _FOLD)
@@ -135,12 +136,12 @@ def _held_out(
 
 def _places(mu: Any, score: Any, folds: int) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
     """The places of the tokens that have mass, sorted, with their weights; raises on what has no eps to choose."""
-    if not isinstance(mu, Particles) or not isinstance(mu.space, Euclidean):
-        raise TypeError(f"choose_eps weighs bias against the noise of a sample, tokens in R^d, got {type(mu).__name__}; sample it first")
+    mu = check.measure("mu", mu, Particles, "Particles, a sample of tokens in R^d")
+    if not isinstance(mu.space, Euclidean):
+        raise TypeError(f"mu must be a sample of tokens in R^d, got Particles on the {type(mu.space).__name__}")
     if not known(mu):
         raise ValueError("choose_eps needs the values of the tokens, got traced ones; call it outside jit and grad")
-    if not callable(score):
-        raise TypeError(f"score must be af.bridge_score, af.kernel_score, af.richardson_score or a function like them, got {score!r}")
+    check.function("score", score, "af.bridge_score, af.kernel_score, af.richardson_score or a function like them")
     points, mass = np.asarray(mu.points), np.exp(np.asarray(mu.log_weights))
     # A token that is held out while its twin is not would ask for eps = 0.
     places, which = np.unique(points[mass > 0], axis=0, return_inverse=True)
@@ -191,10 +192,9 @@ def _chosen(found: dict[float, Float[np.ndarray, " t"]], weights: Float[np.ndarr
     if not math.isfinite(means[best]):
         raise ValueError(f"no candidate gave a finite score, from {epsilons[0]:.3g} to {epsilons[-1]:.3g}; give larger epsilons")
     if best in (0, len(epsilons) - 1):
-        warnings.warn(
+        check.warn(
             f"the least loss is at an end of the candidates, eps = {epsilons[best]:.3g}: the best may lie beyond; give epsilons that reach "
             f"{'lower' if best == 0 else 'higher'}",
-            stacklevel=3,
         )
     share = weights / weights.sum()
     gaps = (found[eps] - found[epsilons[best]] for eps in epsilons)

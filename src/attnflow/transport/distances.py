@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._arrays import cast
+from attnflow._check import measure
 from attnflow._linalg import psd_sqrt
 from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure, Particles, Zonal
 from attnflow.spaces import Euclidean, Sphere
@@ -47,7 +48,7 @@ def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
         )
     if isinstance(mu.space, Sphere) and mu.dim == 2:
         return root(squared_on_the_circle(angles(mu), angles(nu)))
-    return root(squared_by_simplex(*(occupied(tokens_of(measure)) if isinstance(measure, Grid) else measure for measure in (mu, nu))))
+    return root(squared_by_simplex(*(occupied(tokens_of(given)) if isinstance(given, Grid) else given for given in (mu, nu))))
 
 
 def _zonal(mu: Any) -> TypeGuard[Grid]:
@@ -60,6 +61,10 @@ def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
 
     For measures that are not Gaussian it is that of the Gaussians with their moments, which is at most their own distance.
     """
+    mu = measure("mu", mu, Measure, "a measure, which has a mean and a covariance")
+    nu = measure("nu", nu, Measure, "a measure, which has a mean and a covariance")
+    if mu.dim != nu.dim:
+        raise ValueError(f"both measures must live in one space, got R^{mu.dim} and R^{nu.dim}")
     left, right = psd_sqrt(mu.cov), psd_sqrt(nu.cov)
     inner = left @ nu.cov @ left
     shape = jnp.trace(mu.cov) + jnp.trace(nu.cov) - 2 * jnp.trace(psd_sqrt((inner + inner.T) / 2))
@@ -73,12 +78,11 @@ def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
 
 def one_space(mu: Any, nu: Any) -> tuple[Any, Any]:
     """Both measures in one precision; an error unless they live on one space, and the cells of a grid are places in it."""
-    for measure in (mu, nu):
-        if not isinstance(measure, Particles | Grid | Gaussian | GaussianMixture):
-            raise TypeError(f"a distance is for {PICTURES}, got {type(measure).__name__}")
+    for name, given in (("mu", mu), ("nu", nu)):
+        measure(name, given, (Particles, Grid, Gaussian, GaussianMixture), f"one of {PICTURES}")
     if mu.dim != nu.dim:
         raise ValueError(f"both measures must live in one space, got R^{mu.dim} and R^{nu.dim}")
-    spaces = [type(getattr(measure, "space", Euclidean())).__name__ for measure in (mu, nu)]
+    spaces = [type(getattr(given, "space", Euclidean())).__name__ for given in (mu, nu)]
     if spaces[0] != spaces[1]:
         raise ValueError(f"both measures must live on one space, got {spaces[0]} and {spaces[1]}; give both clouds the same space=")
     check_cells(mu)

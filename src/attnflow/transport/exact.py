@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, known
+from attnflow._arrays import floats, known, rows
+from attnflow._check import refusal, shown
 from attnflow.measures import Gaussian, GaussianMixture, Measure
 from attnflow.transport.line import quantile
 from attnflow.transport.pictures import projected
@@ -29,7 +30,7 @@ def heat_flow(mu: Measure, t: Any) -> Any:
     r"""The exact solution at time $t$ of $\partial_t \rho = \frac12 \Delta\rho$: every covariance gains $t I$."""
     t = _time(t)
     if not isinstance(mu, Law):
-        raise TypeError(f"the heat flow is known for Gaussian and GaussianMixture, got {type(mu).__name__}; use sinkhorn_step on tokens")
+        raise TypeError(refusal("mu", "a Gaussian or a GaussianMixture", mu, "use sinkhorn_step on tokens"))
     spread = t.astype(mu.mean.dtype) * jnp.eye(mu.dim, dtype=mu.mean.dtype)
     return _each(mu, lambda mean, cov: (mean, cov + spread))
 
@@ -43,9 +44,10 @@ def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Any) -> Any:
     """
     t = _time(t)
     if not isinstance(mu, Law):
-        raise TypeError(f"the flow is known for Gaussian and GaussianMixture, got {type(mu).__name__}; use gradient_flow on tokens")
+        raise TypeError(refusal("mu", "a Gaussian or a GaussianMixture", mu, "use gradient_flow on tokens"))
     if not isinstance(target, Gaussian) or target.dim != mu.dim:
-        raise TypeError(f"the target must be a Gaussian in R^{mu.dim}, got {type(target).__name__} in R^{target.dim}")
+        got = f"{type(target).__name__} in R^{target.dim}" if isinstance(target, Measure) else shown(target)
+        raise TypeError(f"the target must be a Gaussian in R^{mu.dim}, got {got}")
     values, vectors = jnp.linalg.eigh(target.cov)
     if known(values) and not float(values[0]) > 0:
         raise ValueError(f"the target must have a covariance of full rank, got smallest eigenvalue {float(values[0]):.6g}")
@@ -61,7 +63,7 @@ def characteristics(mu: Measure, x: Any, t: Any, target: Gaussian | None = None)
     t = _time(t)
     law = heat_flow(mu, 0.0) if target is None else ornstein_uhlenbeck(mu, target, 0.0)
     law = GaussianMixture([1.0], law.mean[None], law.cov[None]) if isinstance(law, Gaussian) else law
-    x = floats("x", x, "m d").astype(law.mean.dtype)
+    x = rows("x", x, law.dim).astype(law.mean.dtype)
     if known(t) and float(t) == 0:
         return x
     ends = _characteristics(law, x, t.astype(x.dtype), target)
@@ -95,7 +97,8 @@ def quantiles(mu: Measure, levels: Any) -> Float[Array, " m"]:
     """
     levels = floats("levels", levels, "m")
     if not isinstance(mu, Law) or mu.dim != 1:
-        raise TypeError(f"quantiles are for a Gaussian or a GaussianMixture on the line, got {type(mu).__name__} in R^{mu.dim}")
+        got = f"{type(mu).__name__} in R^{mu.dim}" if isinstance(mu, Measure) else shown(mu)
+        raise TypeError(f"mu must be a Gaussian or a GaussianMixture on the line, got {got}")
     if known(levels) and not ((np.asarray(levels) > 0) & (np.asarray(levels) < 1)).all():
         raise ValueError(f"levels must lie between 0 and 1, got {float(levels.min())} to {float(levels.max())}")
     law = projected(mu, jnp.ones(1, mu.mean.dtype))

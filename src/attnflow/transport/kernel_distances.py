@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from attnflow._arrays import known, positive
 from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure, Particles
-from attnflow.sums import Atoms, Engine, Streamed, isotropic, log_integral
+from attnflow.sums import Atoms, Engine, Streamed, check_engine, isotropic, log_integral
 from attnflow.transport.distances import one_space
 from attnflow.transport.line import Bars, Tokens, ladder, root
 from attnflow.transport.pictures import projected, tokens_of
@@ -96,6 +96,7 @@ def mmd(mu: Measure, nu: Measure, bandwidth: Any, sums: Engine | None = None) ->
     """
     mu, nu = one_space(mu, nu)
     h = positive("bandwidth", bandwidth).astype(mu.mean.dtype)
+    check_engine(sums)
     for measure in (mu, nu):
         if isinstance(measure, Grid) and known(h):
             measure.check_resolution(float(h) ** -2)

@@ -20,10 +20,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, positive
+from attnflow._arrays import positive, rows
+from attnflow._check import measure
 from attnflow.measures import Affine, Gaussian, GaussianMixture, Measure, Particles
 from attnflow.spaces import Euclidean
-from attnflow.sums import Atoms, Engine, average, isotropic
+from attnflow.sums import Atoms, Engine, average, check_engine, isotropic
 from attnflow.transport.bridge import self_bridge
 from attnflow.transport.coupling import GaussianBridge
 from attnflow.transport.exact import heat_flow
@@ -47,13 +48,16 @@ def kernel_score(mu: Measure, eps: Any, sums: Engine | None = None) -> Score:
     A token counts in its own density: at the tokens the estimate is nearer to zero than between them. Exact for a `Gaussian` (`Affine`)
     and a `GaussianMixture`. `sums`: how kernel sums are evaluated; `None` chooses.
     """
+    mu = measure("mu", mu, Measure, "tokens in R^d, a Gaussian or a mixture")
+    check_engine(sums)
     eps = positive("eps", eps).astype(mu.mean.dtype)
     if isinstance(mu, Gaussian):
         return affine_score(heat_flow(mu, eps))
     if isinstance(mu, GaussianMixture):
         return heat_flow(mu, eps).score
     if not isinstance(mu, Particles) or not isinstance(mu.space, Euclidean):
-        raise TypeError(f"a kernel score is for tokens in R^d, a Gaussian or a mixture, got {type(mu).__name__}")
+        on = f" on the {type(mu.space).__name__}" if isinstance(mu, Particles) else ""
+        raise TypeError(f"mu: a kernel score is for tokens in R^d, a Gaussian or a mixture, got {type(mu).__name__}{on}")
     return KernelScore(mu, eps, sums)
 
 
@@ -87,7 +91,7 @@ class KernelScore(eqx.Module):
     sums: Engine | None
 
     def __call__(self, x: Any) -> Float[Array, "m d"]:
-        mu, x = self.measure, floats("x", x, "m d").astype(self.measure.dtype)
+        mu, x = self.measure, rows("x", x, self.measure.dim).astype(self.measure.dtype)
         # About the middle: far from the origin the difference of average and x would have lost its digits.
         u, keys = x - mu.mean[None], Atoms(mu.points - mu.mean[None], mu.log_weights)
         _, mean = average(isotropic(1 / self.eps, mu.dim), u, keys, self.sums)

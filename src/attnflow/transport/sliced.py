@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from attnflow import _check as check
 from attnflow._arrays import floats, known
 from attnflow.measures import Measure
 from attnflow.transport.distances import one_space
@@ -41,9 +42,9 @@ def _mean_square(mu: Measure, nu: Measure, theta: Float[Array, "k d"]) -> Float[
 
 
 def _directions(directions: Any, dim: int, key: Any) -> Float[Array, "k d"]:
+    check.key("key", key, optional=True)
     if isinstance(directions, int | np.integer):
-        if directions < 1:
-            raise ValueError(f"directions must be at least 1, got {directions}")
+        check.count("directions", directions)
         if key is None:
             raise ValueError("random directions need a key, got none; give key=jax.random.key(0), or directions as an array [k, d]")
         theta = jax.random.normal(key, (int(directions), dim))

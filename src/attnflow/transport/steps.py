@@ -19,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow import _check as check
 from attnflow._arrays import known, positive
-from attnflow.measures import Affine, FlowingMeasure, Gaussian, GaussianMixture, Measure, Particles
+from attnflow.measures import Affine, FlowingMeasure, Gaussian, GaussianMixture, Particles
+from attnflow.measures.base import moved
 from attnflow.transport.bridge import self_bridge
 from attnflow.transport.coupling import GaussianBridge
 from attnflow.transport.scores import affine_score, pull
@@ -40,9 +42,11 @@ def sinkhorn_step(mu: FlowingMeasure, eps: Any, **options: Any) -> FlowingMeasur
 def euler_step(mu: FlowingMeasure, score: Callable, eps: Any) -> FlowingMeasure:
     r"""$x \leftarrow x - \frac{\varepsilon}{2} s(x)$: explicit Euler for the characteristics of the heat flow. The `score` $s$ is
     $\nabla\log\rho$, and nothing else; for a Gaussian it is an `Affine` map."""
+    mu = check.measure("mu", mu, FlowingMeasure)
+    check.function("score", score, "a map of rows of points, grad log rho")
     eps = positive("eps", eps).astype(mu.dtype)
     if isinstance(mu, Gaussian) and not isinstance(score, Affine):
-        raise TypeError(f"the score of a Gaussian is an Affine map, got {type(score).__name__}")
+        raise TypeError(f"the score of a Gaussian is an Affine map, got {check.shown(score)}")
     return _moved(mu, score, -eps / 2)
 
 
@@ -75,6 +79,9 @@ class Heat(Flow):
 
     score: Callable | None = None
 
+    def __check_init__(self):
+        _estimator(self.score)
+
     def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
         move, bridge = _pull(self.score, mu, eps, options)
         return Step(_moved(mu, move, -1.0), bridge)
@@ -93,12 +100,16 @@ class ReverseHeat(Flow):
 
     score: Callable | None = None
 
+    def __check_init__(self):
+        _estimator(self.score)
+
     def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
         move, bridge = _pull(self.score, mu, eps, options)
         return Step(_moved(mu, move, 1.0), bridge)
 
     def horizon(self, mu: FlowingMeasure) -> float:
         """The smallest eigenvalue of the covariance: what was blurred for a time $t$ has a covariance of at least $t I$."""
+        mu = check.measure("mu", mu, FlowingMeasure)
         return float(jnp.linalg.eigvalsh(mu.cov)[0])
 
 
@@ -122,11 +133,11 @@ class FokkerPlanck(Flow):
             target = affine_score(target)
         elif isinstance(target, GaussianMixture):
             target = target.score
-        if not callable(target):
-            raise TypeError(f"target must be a Gaussian, a GaussianMixture or grad log density, got {type(target).__name__}")
-        self.target, self.score = target, score
+        check.function("target", target, "a Gaussian, a GaussianMixture or grad log density")
+        self.target, self.score = target, _estimator(score)
 
     def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
+        mu = check.measure("mu", mu, FlowingMeasure, "Particles or a Gaussian")
         size = positive("eps", eps).astype(mu.dtype)
         if self.score is None:
             half = self._drifted(mu, size / 2)
@@ -169,9 +180,10 @@ class KullbackLeibler(Flow):
     least: float = eqx.field(static=True)
 
     def __init__(self, target: Any, score: Callable | None = None, least: float = 2.0):
-        if not (isinstance(target, Gaussian | GaussianMixture) or (callable(target) and not isinstance(target, Measure))):
-            raise TypeError(f"target must be a Gaussian, a GaussianMixture or log density, got {type(target).__name__}")
-        self.target, self.score, self.least = target, score, least
+        if not isinstance(target, Gaussian | GaussianMixture):
+            check.function("target", target, "a Gaussian, a GaussianMixture or log density")
+        positive("least", least)
+        self.target, self.score, self.least = target, _estimator(score), least
 
     def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
         sigma = self.surrogate(mu)
@@ -181,6 +193,7 @@ class KullbackLeibler(Flow):
 
     def surrogate(self, mu: Any) -> FlowingMeasure:
         r"""The probability measure with density proportional to $\rho / \nu$."""
+        mu = check.measure("mu", mu, (Particles, Gaussian), "Particles or a Gaussian")
         if isinstance(mu, Gaussian):
             return self._between_gaussians(mu)
         if isinstance(self.target, Gaussian):
@@ -210,8 +223,13 @@ class KullbackLeibler(Flow):
         return mu.with_state((cov @ (here.offset - there.offset), (cov + cov.T) / 2))
 
 
+def _estimator(score: Any) -> Any:
+    return None if score is None else check.function("score", score, "an estimator (mu, eps) -> score such as af.kernel_score")
+
+
 def _pull(score: Callable | None, mu: FlowingMeasure, eps: Any, options: dict[str, Any]) -> tuple[Map, Any]:
     """`D(x) = B(x) - x` and the bridge, or `eps/2 score(x)` by an estimator; `Affine` for a Gaussian."""
+    mu = check.measure("mu", mu, FlowingMeasure, "Particles or a Gaussian")
     eps = positive("eps", eps).astype(mu.dtype)
     if score is not None:
         return _scaled(score(mu, eps, **options), eps / 2), None
@@ -223,11 +241,11 @@ def _pull(score: Callable | None, mu: FlowingMeasure, eps: Any, options: dict[st
 
 def _moved(mu: FlowingMeasure, move: Map, size: Any) -> FlowingMeasure:
     """`x <- x + size D(x)`."""
-    return mu.push(move.step(size) if isinstance(move, Affine) else lambda x: x + size * move(x))
+    return mu.push(move.step(size) if isinstance(move, Affine) else lambda x: x + size * moved(move, x))
 
 
 def _scaled(map: Map, factor: Any) -> Map:
-    return map.scaled(factor) if isinstance(map, Affine) else lambda x: factor * map(x)
+    return map.scaled(factor) if isinstance(map, Affine) else lambda x: factor * moved(map, x)
 
 
 def _sum(one: Map, other: Map) -> Map:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from attnflow._arrays import array, positive
+from attnflow._check import count
 from attnflow.attention.normalisations.base import Average, Normalisation
 from attnflow.measures import Affine, Gaussian
 from attnflow.sums import Atoms, Engine, Logit
@@ -31,10 +32,9 @@ class Sinkhorn(Normalisation):
     half_steps: int | None = eqx.field(static=True)
 
     def __init__(self, tolerance: Any = None, max_iterations: int = 10_000, half_steps: int | None = None):
-        if max_iterations < 1:
-            raise ValueError(f"max_iterations must be at least 1, got {max_iterations}")
-        if half_steps is not None and half_steps < 1:
-            raise ValueError(f"half_steps must be at least 1, got {half_steps}")
+        count("max_iterations", max_iterations)
+        if half_steps is not None:
+            count("half_steps", half_steps)
         self.tolerance = None if tolerance is None else positive("tolerance", tolerance)
         self.max_iterations = array(max_iterations)
         self.half_steps = half_steps
