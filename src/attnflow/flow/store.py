@@ -25,7 +25,7 @@ from jaxtyping import PyTree
 
 from attnflow._version import __version__
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Store:
