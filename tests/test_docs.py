@@ -85,7 +85,7 @@ def of_simulation_files(names):
 
 def of_studies(names):
     assert all(check.ok for check in names["checks"](names["result"]))
-    assert names["wrong"]
+    assert names["other"]
 
 
 def of_coming_from(names):

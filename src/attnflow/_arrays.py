@@ -109,9 +109,10 @@ def _array_of(value: Any) -> Array | np.ndarray:
 
 
 def shares(name: str, value: Any, dtype: Any = None) -> Array:
-    """Non-negative numbers `[n]` divided by their sum: by the largest first, so that the sum neither overflows nor vanishes."""
+    """Non-negative numbers `[n]` divided by their sum: brought to the size of one first, so that the sum neither overflows nor vanishes; by
+    a power of two where they are known, which changes no digit."""
     if not isinstance(value, jax.Array) and known(value):
-        value = _by_the_largest(value)
+        value = _of_size_one_if_fit(value)
     weights = floats(name, value, "n")
     if not known(weights):
         # In two steps: XLA makes one quotient of two, whose divisor would overflow.
@@ -123,12 +124,12 @@ def shares(name: str, value: Any, dtype: Any = None) -> Array:
         raise ValueError(f"{name} must not be negative, got {host.min()} at [{host.argmin()}]")
     if host.max() == 0:
         raise ValueError(f"{name} must have positive total mass, got 0")
-    host = host / host.max()
+    host = _of_size_one(host)
     return array(host / host.sum(), dtype)
 
 
-def _by_the_largest(value: Any) -> Any:
-    """Numbers on the host divided by the largest, before they are rounded to the precision of JAX; as they are if there is something wrong
+def _of_size_one_if_fit(value: Any) -> Any:
+    """Numbers on the host brought to the size of one, before they are rounded to the precision of JAX; as they are if there is something wrong
     with them."""
     try:
         host = np.asarray(value)
@@ -138,7 +139,12 @@ def _by_the_largest(value: Any) -> Any:
     if host.dtype.kind not in "iuf" or host.ndim != 1 or not host.size or not (np.isfinite(wide).all() and wide.min() >= 0 < wide.max()):
         return value
     given = host.dtype if hasattr(value, "dtype") and host.dtype.kind == "f" else jnp.result_type(float)
-    return (wide / wide.max()).astype(given)
+    return _of_size_one(wide).astype(given)
+
+
+def _of_size_one(numbers: np.ndarray) -> np.ndarray:
+    """Numbers times a power of two, so that the largest is in [1/2, 1)."""
+    return np.ldexp(numbers, -np.frexp(numbers.max())[1])
 
 
 def positive(name: str, value: Any) -> Array:

@@ -226,11 +226,11 @@ def _object(name: str, value: object, types: Any) -> str:
 
 def _public(word: str) -> object:
     """The public name that a word means, whatever its case."""
-    import attnflow
-
-    names = {name.lower(): name for name in attnflow._HOME}
+    # The package itself, which is above all its rooms: just its list of names is read.
+    package: Any = sys.modules["attnflow"]
+    names = {name.lower(): name for name in package._HOME}
     close = difflib.get_close_matches(word.lower().replace("_", "").replace(" ", ""), names, n=1, cutoff=0.8)
-    return getattr(attnflow, names[close[0]]) if close else None
+    return getattr(package, names[close[0]]) if close else None
 
 
 def _made(cls: type) -> str:

@@ -192,7 +192,7 @@ def test_foreign_and_damaged_folders_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"attnflow.json' is damaged"):
         af.load_path(tmp_path / "run")
     (tmp_path / "run" / "attnflow.json").write_text(json.dumps({"format": 99}))
-    with pytest.raises(ValueError, match="has format 99, this attnflow reads format 2"):
+    with pytest.raises(ValueError, match="has format 99, this attnflow reads format 3"):
         af.load_path(tmp_path / "run")
 
 

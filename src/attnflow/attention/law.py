@@ -154,7 +154,7 @@ def queries_order(mask: Mask, x: Float[Array, "m d"], order: Any, axis: Order | 
         return mask.rows
     if order is None:
         raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
-    found = array(floats("order", order, "m"), jnp.promote_types(x.dtype, jnp.float32))
+    found = array(floats("order", order, "m"), x.dtype)
     if len(found) != len(x):
         raise ValueError(f"order must have one entry a query, {len(x)}, got {len(found)}")
     if axis is not None:

@@ -155,7 +155,7 @@ def _order(order: Any, points: Array) -> Array:
             raise ValueError(f"order must be numbers [n] or 'fraction', got {order!r}; leave it out for the positions 0, 1, ..., n - 1")
         last = max(len(points) - 1, 1)
         return on_host(lambda position: position / last, _positions(points))
-    kept = array(floats("order", order, "n"), _precise(points))
+    kept = array(floats("order", order, "n"), points.dtype)
     if len(kept) != len(points):
         raise ValueError(f"order must have one entry a token, {len(points)}, got {len(kept)}")
     if known(order) and not _same_order(np.asarray(order), np.asarray(kept)):
@@ -165,14 +165,9 @@ def _order(order: Any, points: Array) -> Array:
     return kept
 
 
-def _precise(points: Array) -> Any:
-    """The precision of an order: that of the points, but at least single."""
-    return jnp.promote_types(points.dtype, jnp.float32)
-
-
 def _positions(points: Array) -> Array:
     """0, 1, ..., n - 1, exactly."""
-    n, dtype = len(points), _precise(points)
+    n, dtype = len(points), points.dtype
     if n > 2 ** (jnp.finfo(dtype).nmant + 1):
         raise ValueError(f"{n} positions are not exact in {dtype}; give float64 points")
     # On the host where that is known; in a program not a constant, which would hold n numbers.

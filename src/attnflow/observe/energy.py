@@ -30,7 +30,8 @@ def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None,
         mu.check_resolution(float(beta))
     logit = Logit(beta * jnp.eye(mu.dim, dtype=mu.dtype))
     # The keys of a zonal grid are points around its bands, as each of its queries on one meridian sees them.
-    inner = log_integral(logit, mu.points, Atoms(*mu.keys, engine=lattice_of(mu)), sums)
+    keys, log_weights = mu.keys
+    inner = log_integral(logit, mu.points, Atoms(keys, log_weights, engine=lattice_of(mu)), sums)
     found = _energy(inner, mu.log_weights, beta, floats("log_scale", log_scale, "").astype(mu.dtype), log)
     if known(found) and not log and not 0 < float(found) < float("inf"):
         warnings.warn(
