@@ -129,8 +129,8 @@ def shares(name: str, value: Any, dtype: Any = None) -> Array:
 
 
 def _of_size_one_if_fit(value: Any) -> Any:
-    """Numbers on the host brought to the size of one, before they are rounded to the precision of JAX; as they are if there is something wrong
-    with them."""
+    """Numbers on the host brought to the size of one, before they are rounded to the precision of JAX; as they are if there is something
+    wrong with them."""
     try:
         host = np.asarray(value)
         wide = host.astype(np.float64)
