@@ -19,9 +19,9 @@ from attnflow.report.mathematics import mathml
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
 SHOWN = [f"{page.relative_to(ROOT)}" for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))] if BLOCK.search(page.read_text())]
-# Pages of more than ten seconds.
+# Pages that compile for more than a few seconds.
 LONG = {
-    *("docs/long-time.md", "docs/sums.md"),
+    *("docs/laws.md", "docs/long-time.md", "docs/observables.md", "docs/sums.md"),
     "docs/how-to-choose.md",
     *("README.md", "docs/coming-from.md", "docs/compiling.md", "docs/densities.md", "docs/extending.md"),
     *("docs/multi-head.md", "docs/notebooks.md", "docs/solving.md", "docs/transport.md", "docs/tutorial.md"),

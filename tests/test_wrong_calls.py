@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+# Half a minute: thousands of calls, in a process of their own.
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).parent / "wrong_calls.py"
 # What is said to each of these calls, word for word; "nothing" where what is the user's own must pass.
 SAID = json.loads(SCRIPT.with_suffix(".json").read_text())
@@ -55,7 +58,6 @@ def test_the_warning_of_single_precision_points_to_the_line_of_the_user(report):
     assert report["places"] == dict.fromkeys(PLACES, "of_a_user.py:3")
 
 
-@pytest.mark.long
 def test_the_right_calls_of_the_table_are_right():
     """What is mutated is right as it stands, so that a refusal is of the mutation."""
     assert json.loads(run("--right")) == []

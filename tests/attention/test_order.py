@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow.attention.law import queries_order
 
 N = 13
 TILES = af.Streamed(4, 3, native=False)
@@ -181,8 +180,8 @@ GRID = af.Grid.uniform([af.Order(3), af.Interval(-1.0, 1.0, 4)])
         (lambda: af.Grid.deposit(af.Particles(np.zeros((5, 1))), GRID.mesh), r"must lie in \[0, 1\], that of the grid, got 0 to 4"),
         (lambda: af.Grid.deposit(af.Particles(np.zeros((2, 1)), order=[-0.1, 1]), GRID.mesh), "got -0.1 to 1"),
         (
-            lambda: queries_order(af.Causal(), TOKENS.points, [0.0, 1.0], None),
-            "order must have one entry a query, 3, got 2",
+            lambda: af.simple_attention(1.0, 3, mask=af.Causal()).at(TOKENS)(TOKENS.points, np.array([0.0, 1.0])),
+            "order must have one number a row of x, 3, got 2",
         ),
         (lambda: af.Particles(np.eye(2), order="time"), r"order must be numbers \[n\] or 'fraction', got 'time'; leave it out"),
         (lambda: af.Particles(np.eye(2), order=[0, np.inf]), r"order must be finite, got inf at \[1\]"),

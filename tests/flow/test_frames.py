@@ -231,6 +231,7 @@ def test_bad_input_is_named():
 
 @pytest.mark.parametrize("kind", ["identity", "symmetric"])
 @pytest.mark.cases
+@pytest.mark.long
 def test_rescaled_tokens_stay_where_they_settled(kind, rng):
     """Long after the logits have left the range of doubles (t = 354 for V = I) the tokens are where they were at t = 30."""
     V = np.eye(DIM) if kind == "identity" else np.diag([1.0, 0.4, -0.3])

@@ -209,6 +209,7 @@ def _mean(mu):
     return mu.mean[0]
 
 
+@pytest.mark.long
 def test_layers_push_a_grid():
     law = af.simple_attention(0.3, 1)
     path = af.layers([law], normal(400), depth=50, step=0.01)
@@ -254,6 +255,7 @@ def test_a_grid_too_coarse_for_the_kernel_is_refused():
     assert "Unnormalized" not in str(error.value)
 
 
+@pytest.mark.long
 def test_a_kernel_that_outgrows_its_cells_ends_the_run():
     """64 cells carry beta up to (64 / 2 pi)^2 = 103.75, so up to t = 0.51."""
     path = af.solve(af.Scheduled(sharpening), af.Grid.uniform([af.Circle(cells=64)]), t1=1.0, save_at=11)

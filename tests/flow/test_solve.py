@@ -134,6 +134,7 @@ def test_a_jump_is_not_called_a_blow_up():
     assert path.status.time == pytest.approx(0.5, abs=1e-6)
 
 
+@pytest.mark.long
 def test_a_spent_budget_keeps_what_it_has(key):
     mu = af.samplers.sphere(5, 3, key=key)
     path = af.solve(law(), mu, t1=100.0, step=0.01, solver=diffrax.Euler(), max_steps=120, save_at=101)
@@ -192,6 +193,7 @@ def test_all_segments_are_one_program(key):
     assert two > 0
 
 
+@pytest.mark.long
 def test_progress_bar_draws(key, capsys):
     af.solve(law(), af.samplers.sphere(5, 3, key=key), t1=1.0, progress=True)
     out = capsys.readouterr().out

@@ -136,6 +136,7 @@ def test_saved_paths_come_back(tmp_path):
         np.testing.assert_array_equal(loaded.final.mean, path.final.mean)
 
 
+@pytest.mark.long
 def test_an_early_end_is_on_disk_too(tmp_path):
     law, g = af.simple_attention(1.0, 2), af.Gaussian([1.0, 0.0], np.eye(2))
     path = af.solve(law, g, t1=2.0, out=tmp_path / "run")
@@ -161,6 +162,7 @@ def test_without_positions_the_observables_and_the_end_remain(tmp_path):
         np.testing.assert_array_equal(one.observed["mean"].values[-1], path.final.mean)
 
 
+@pytest.mark.long
 def test_another_run_is_refused_and_left_alone(tmp_path):
     small(tmp_path / "run")
     before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}

@@ -85,6 +85,7 @@ def test_stability_constant_bounds_what_is_measured(rng):
     assert ratio <= float(theory.stability_constant(law.logit.A, law.value, radius, 1.0))
 
 
+@pytest.mark.long
 def test_misalignment_falls_at_the_rate_of_the_gap(key):
     B, V = np.eye(3), np.diag([2.0, 0.5, -1.0])
     assert float(theory.concentration_rate(B, V)) == pytest.approx(1.5)

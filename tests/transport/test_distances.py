@@ -191,6 +191,7 @@ def test_clouds_in_space(rng, space):
     check_derivative(moved, mu.points, mu.weights + 0.01, compiled=False)
 
 
+@pytest.mark.long
 def test_the_simplex_at_any_scale(rng):
     """A shift is optimal, however small and wherever the cloud is; one token; S^1 as a great circle of S^2."""
     x, v = rng.normal(size=(30, 3)), np.array([1.0, 2.0, 2.0])

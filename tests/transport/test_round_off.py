@@ -46,6 +46,7 @@ def test_the_divergence_of_a_cloud_from_itself(rng, eps):
     assert abs(found) <= 16 * np.finfo(np.float64).eps * max(eps, 1)
 
 
+@pytest.mark.long
 def test_the_divergence_against_numpy(rng):
     x, y = rng.normal(size=(40, 2)), 0.5 * rng.normal(size=(40, 2)) + 1
     mu, nu = af.Particles(x), af.Particles(y)

@@ -30,7 +30,7 @@ def worst(reports: list[PyTree]) -> dict[str, Any]:
     figures = jax.tree.map(lambda *all: _worst(np.stack(all)), *reports)
     if not all(leaf for leaf in jax.tree.leaves(figures) if isinstance(leaf, bool)):
         warn(f"an iteration did not converge everywhere along the path: {figures}; raise its max_iterations")
-    warn_of_rough(figures, 5)
+    warn_of_rough(figures)
     return figures
 
 

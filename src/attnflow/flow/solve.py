@@ -5,7 +5,6 @@ segment boundary is only a place where a step ends. Segments are fixed by the ar
 numbers. Inside `jit` and `grad` there is one segment and no host decision: the run must reach t1, or it raises.
 """
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -153,10 +152,9 @@ def _warn_of_late_times(problem: Problem, span: Times) -> None:
     if float(jnp.finfo(dtype).eps) * t <= 1e-3 * span.length:
         return
     if depends_on_time(problem.rate, array(span.t0, dtype), problem.measure.state):
-        warnings.warn(
+        check.warn(
             f"the field depends on time, and {dtype} tells times near {t:.6g} apart only to {float(jnp.spacing(array(t, dtype))):.2g}; "
-            "shift the time of the field, or use double precision",
-            stacklevel=3,
+            "shift the time of the field, or use double precision"
         )
 
 

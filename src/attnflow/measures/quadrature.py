@@ -2,14 +2,13 @@
 
 import itertools
 import math
-import warnings
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from attnflow._arrays import known, positive
-from attnflow._check import count, measure
+from attnflow._check import count, measure, warn
 from attnflow.measures.base import Measure
 from attnflow.measures.gaussian import Gaussian
 from attnflow.measures.mixture import GaussianMixture
@@ -58,9 +57,8 @@ def _check_spacing(covs: Float[np.ndarray, "k d d"], spacing: Float[np.ndarray, 
     least = float(np.einsum("wi,kij,wj->kw", waves, covs, waves).min())
     if math.exp(-least / 2) > _COARSE:
         needed = math.ceil((nodes - 1) * math.sqrt(-2 * math.log(_COARSE) / least)) + 1
-        warnings.warn(
+        warn(
             f"quadrature with {nodes} nodes an axis does not resolve the law: its integrals are off by about {math.exp(-least / 2):.0e}; "
             f"use at least {needed} nodes"
-            + ("" if needed <= _MOST_NODES[len(spacing)] else ", which are too many: draw tokens with mu.sample"),
-            stacklevel=3,
+            + ("" if needed <= _MOST_NODES[len(spacing)] else ", which are too many: draw tokens with mu.sample")
         )

@@ -1,6 +1,5 @@
 """How fast simple attention climbs its energy."""
 
-import warnings
 from typing import Any
 
 import jax.numpy as jnp
@@ -41,10 +40,9 @@ def dissipation(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Ar
 
 def _in_range(found: Float[Array, ""]) -> Float[Array, ""]:
     if known(found) and not np.isfinite(float(found)):
-        warnings.warn(
+        check.warn(
             f"the dissipation is beyond the range of {found.dtype}, got {float(found)}, as e^beta is; take the difference quotient of "
-            "energy(..., log_scale=-beta) along a path",
-            stacklevel=3,
+            "energy(..., log_scale=-beta) along a path"
         )
     return found
 

@@ -1,6 +1,5 @@
 """The interaction energy that simple attention climbs."""
 
-import warnings
 from typing import Any
 
 import jax
@@ -34,10 +33,9 @@ def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None,
     inner = log_integral(logit, mu.points, Atoms(keys, log_weights, engine=lattice_of(mu)), sums)
     found = _energy(inner, mu.log_weights, beta, floats("log_scale", log_scale, "").astype(mu.dtype), log)
     if known(found) and not log and not 0 < float(found) < float("inf"):
-        warnings.warn(
+        check.warn(
             f"the energy at beta = {float(beta):g} is beyond the range of {mu.dtype}, got {float(found)}; use log=True for its logarithm, "
-            "or log_scale=-beta",
-            stacklevel=2,
+            "or log_scale=-beta"
         )
     return found
 

@@ -1,6 +1,5 @@
 """How many digits a logit has, where it is a scalar product of rows."""
 
-import warnings
 from typing import Any
 
 import jax
@@ -8,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import array, known, on_host
+from attnflow._check import warn
 from attnflow.sums.atoms import Atoms
 from attnflow.sums.base import Engine
 from attnflow.sums.engine import Tiled
@@ -32,24 +32,23 @@ def round_off(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine |
 def warn_of_round_off(logit: Logit, atoms: Atoms, sums: Engine | None) -> None:
     """Warn once if the logits between these tokens lose too many digits, where their values are known."""
     if not _warned and known(logit, atoms.points):
-        warn_of_rough(round_off(logit, atoms.points, atoms, sums), 4)
+        warn_of_rough(round_off(logit, atoms.points, atoms, sums))
 
 
-def warn_of_rough(report: Any, stacklevel: int = 3) -> None:
+def warn_of_rough(report: Any) -> None:
     """Warn once if a report, which may be nested, has a bound beyond its limit."""
     if _warned or not isinstance(report, dict):
         return
     for name, part in report.items():
         if name != "round_off":
-            warn_of_rough(part, stacklevel + 1)
+            warn_of_rough(part)
         elif not _warned and float(part["bound"]) > float(part["limit"]):
             _warned.add(name)
             single = float(part["limit"]) > 1e-5
             cure = 'use double precision, jax.config.update("jax_enable_x64", True), or scale' if single else "center or scale"
-            warnings.warn(
+            warn(
                 f"logits carry round-off of up to {float(part['bound']):.0e}, as scalar products of long rows do, and so do the weights of "
-                f"attention; {cure} the tokens, or raise the temperature",
-                stacklevel=stacklevel,
+                f"attention; {cure} the tokens, or raise the temperature"
             )
 
 
