@@ -176,6 +176,7 @@ def test_bad_input_is_named():
         (ValueError, lambda: af.stationary(law, circle, 1.0, max_iterations=0), "max_iterations must be at least 1, got 0"),
         (ValueError, lambda: af.stationary(usa(1.0, 3), af.Grid.uniform([af.Icosphere(4)]), 1.0), "got Icosphere"),
         (ValueError, lambda: af.stationary(law, af.Grid.uniform([af.Circle(5000)]), 1.0), "at most 4096 cells, got 5000"),
+        (ValueError, lambda: af.stationary(usa(1e4, 2), circle, 1.0), "cells"),
         (TypeError, lambda: af.stationary(lambda x: x, circle, 1.0), "field must be a law or a field"),
         (TypeError, lambda: af.bifurcation(law, af.Grid.uniform([af.Interval(0, 1, 8)])), "Circle or a Zonal axis, got Interval"),
         (ValueError, lambda: af.bifurcation(law, circle, mode=0), "mode must be at least 1, got 0"),

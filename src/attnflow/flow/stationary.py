@@ -49,6 +49,8 @@ def stationary(field: Any, guess: Any, noise: Any, tolerance: float | None = Non
     field_("field", field)
     count("max_iterations", max_iterations)
     problem = system(InNoise(field), guess, sigma, tolerance)
+    # Refuses cells that are wider than the kernel.
+    field.at(guess)
     u = problem.relative(guess)
     border = borders(problem, u)
     found = newton(problem, u, sigma, border, max_iterations)
