@@ -183,7 +183,7 @@ def test_a_member_that_fails_is_named():
         return af.Attention(af.dot_product(beta * jnp.eye(1), jnp.eye(1)), jnp.eye(1)), af.Gaussian(jnp.ones(1), jnp.eye(1))
 
     # S' = 2 beta S^2 blows up at 1 / (2 beta).
-    with pytest.warns(UserWarning, match="1 of 2 members blew up or spent max_steps"):
+    with pytest.warns(UserWarning, match="1 of 2 members blew up, spent max_steps"):
         found = af.sweep(make, {"beta": [0.1, 1.0]}, 1, 1.0, save_at=4, observe={"cov": lambda mu: mu.cov[0, 0]}, max_steps=2000)
     assert found.status.values.tolist() == [[0], [2]]
     np.testing.assert_allclose(found["cov"][0, 0], 1 / (1 - 0.2 * found.time), rtol=1e-5)
@@ -230,3 +230,16 @@ def test_bad_input_is_refused_before_anything_runs(change, message, monkeypatch)
     monkeypatch.setattr(sweep, "run_batch", None)
     with pytest.raises((ValueError, TypeError), match=message):
         af.sweep(**(GOOD | change))
+
+
+@pytest.mark.long
+def test_a_grid_too_coarse_for_a_member_is_no_result():
+    """Cells of width 2 pi / 16 carry kernels of width 1, not of 0.01."""
+
+    def make(key, beta):
+        return af.simple_attention(beta, 2), af.Grid.uniform([af.Circle(16)])
+
+    with pytest.warns(UserWarning, match="1 of 2 members blew up, spent max_steps or have a kernel narrower than a cell"):
+        found = af.sweep(make, {"beta": [1.0, 1e4]}, 1, 0.01, observe={"length": af.order_parameter})
+    assert found.status.values.ravel().tolist() == [0, 2]
+    assert np.isfinite(found["length"].values).all(axis=-1).ravel().tolist() == [True, False]

@@ -19,6 +19,7 @@ from attnflow.flow.members import FAILED, REACHED, STOPPED, Ends, System, march
 from attnflow.flow.segment import segment, start
 from attnflow.flow.solve import problem_of
 from attnflow.flow.times import Since
+from attnflow.flow.verdict import too_sharp
 from attnflow.measures import Grid, Particles
 from attnflow.spaces import Sphere
 from attnflow.sums import native
@@ -146,14 +147,17 @@ def _any(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]
         field, mu = plan.make(key, **values)
         tolerances = (None, None) if isinstance(mu, Grid) else (numbers.rtol, numbers.atol)
         problem = problem_of(field, mu, span.length, *tolerances, None, numbers.step, None, looks, numbers.until, False, None)
-        carry, _, _ = start(problem, span.start)
+        carry, _, report = start(problem, span.start)
+        coarse = too_sharp(mu, report)
         carry, (_, saved), outcome = segment(problem, carry, span.start, span.frames, span.length, plan.max_steps)
-        stopped, fine = outcome.stopped, (outcome.reached | outcome.stopped) & outcome.finite
+        coarse = coarse | too_sharp(mu, outcome.report)
+        stopped, fine = outcome.stopped, (outcome.reached | outcome.stopped) & outcome.finite & ~coarse
         last, missed = problem.frame(carry.state)[1], jnp.arange(len(span.frames)) >= outcome.frames
         saved = {name: _filled(a, last[name], missed, stopped) for name, a in saved.items()}
         if span.first:
             first = problem.frame(mu.state)[1]
             saved = {name: jnp.concatenate([first[name][None], a]) for name, a in saved.items()}
+        saved = {name: jnp.where(coarse, jnp.nan, a) for name, a in saved.items()}
         status = jnp.where(fine, jnp.where(stopped, STOPPED, REACHED), FAILED)
         return saved, Ends(status, jnp.sum(outcome.time), outcome.accepted + outcome.rejected)
 

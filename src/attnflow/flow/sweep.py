@@ -162,7 +162,10 @@ def _run(plan: Plan, numbers: Numbers, members: Members, store: Store | None, pr
     whole: xarray.Dataset = xarray.concat(done, "member")  # pyright: ignore[reportAssignmentType]
     failed = int((whole.status == FAILED).sum())
     if failed:
-        check.warn(f"{failed} of {len(members.seeds)} members blew up or spent max_steps; their status is {FAILED}")
+        check.warn(
+            f"{failed} of {len(members.seeds)} members blew up, spent max_steps or have a kernel narrower than a cell; "
+            f"their status is {FAILED}"
+        )
     return whole
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from attnflow._arrays import array
 from attnflow.flow.path import Kind, Status
@@ -67,7 +68,7 @@ def _soon(problem: Problem, span: Times, carry: Carry, last: dict[str, Any], max
 
 def check_resolved(mu: FlowingMeasure, report: Any) -> None:
     """Raise if a kernel is narrower than the cells of a grid, by the sharpness that the velocity reports."""
-    sharpness = _largest(report)
+    sharpness = max((float(np.max(np.asarray(found))) for found in _sharpness(report)), default=0.0)
     if isinstance(mu, Grid) and sharpness > 0:
         # A law that just fits when it is made must not fail by round-off.
         mu.check_resolution(sharpness * (1 - 1e-6))
@@ -82,9 +83,17 @@ def resolved(mu: FlowingMeasure, report: Any) -> bool:
     return True
 
 
-def _largest(report: Any) -> float:
-    """The largest sharpness in a nested report, 0 if there is none."""
+def too_sharp(mu: FlowingMeasure, report: Any) -> Array:
+    """The same inside a compiled program: whether a kernel is narrower than the cells."""
+    found = _sharpness(report)
+    if not isinstance(mu, Grid) or not found:
+        return jnp.array(False)
+    return jnp.max(jnp.stack([jnp.max(sharpness) for sharpness in found])) * (1 - 1e-6) > mu.sharpest
+
+
+def _sharpness(report: Any) -> list[Array]:
+    """Every sharpness in a nested report."""
     if not isinstance(report, dict):
-        return 0.0
-    here = [float(np.max(np.asarray(report["sharpness"])))] if "sharpness" in report else []
-    return max(here + [_largest(part) for part in report.values()], default=0.0)
+        return []
+    here = [report["sharpness"]] if "sharpness" in report else []
+    return here + [found for part in report.values() for found in _sharpness(part)]

@@ -162,6 +162,12 @@ class Grid(FlowingMeasure):
     def _zonal(self) -> bool:
         return isinstance(self.axes[0], Zonal)
 
+    @property
+    def sharpest(self) -> float:
+        """The largest sharpness of a kernel that its cells, and the rule around its bands, resolve."""
+        rules = [(axis.nodes / math.pi) ** 2 for axis in self.axes if isinstance(axis, Zonal)]
+        return min([axis.width**-2 for axis in self.axes if not isinstance(axis, Order)] + rules)
+
     def check_resolution(self, sharpness: float) -> None:
         """Raise if a kernel of width $k^{-1/2}$, $k$ the `sharpness`, is narrower than a cell, or than the gaps of the rule around a
         band."""
