@@ -226,7 +226,7 @@ def test_a_run_on_the_circle_stays_on_its_plan(dtype, monkeypatch):
 
 
 @pytest.mark.long
-def test_tokens_that_leave_the_circle_are_planned_again():
+def test_tokens_that_leave_the_circle_are_never_planned_on_it():
     x = af.samplers.sphere(N, 2, key=jax.random.key(1)).points
     law = af.Attention(af.squared_distance(np.eye(2), np.eye(2)), np.eye(2))
     path, exact = (af.solve(law, af.Particles(x), t1=0.2, save_at=2, sums=sums) for sums in (af.Spectral(), af.Dense()))

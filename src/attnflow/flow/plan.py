@@ -12,7 +12,7 @@ from attnflow.attention.field import check_at
 from attnflow.flow.segment import Problem, extent
 from attnflow.measures import FlowingMeasure, Particles
 from attnflow.spaces import Euclidean
-from attnflow.sums import Atoms, Engine, Logit, Spectral, Streamed, Transform, automatic, choose, fill_of, merged
+from attnflow.sums import Atoms, Engine, Logit, Spectral, Transform, automatic, choose, fill_of, merged
 from attnflow.sums.choose import SPECTRAL_PAIRS
 from attnflow.sums.mask import Sight
 
@@ -28,13 +28,13 @@ def plan(field: Any, mu: FlowingMeasure, sums: Engine | None = None, t: Any = 0.
     return _plan(field, mu, sums, t)[0]
 
 
-def _plan(field: Any, mu: FlowingMeasure, sums: Engine | None, t: Any) -> tuple[Engine | None, float]:
-    """The engine, and how much the cloud fills of its plan."""
+def _plan(field: Any, mu: FlowingMeasure, sums: Engine | None, t: Any, stays: bool = True) -> tuple[Engine | None, float]:
+    """The engine, and how much the cloud fills of its plan; `stays` if tokens on a circle do not leave it."""
     if not isinstance(mu, Particles) or not (sums is None or isinstance(sums, Spectral)):
         return sums, 0.0
     if sums is None and (len(mu.points) ** 2 < SPECTRAL_PAIRS or mu.dim > 3):
         return None, 0.0
-    recorder = Recorder(sums, [], [])
+    recorder = Recorder(sums, stays, [], [])
     mu.rate(field.at(mu, jnp.asarray(t, mu.dtype), recorder))
     return merged(recorder.found), max(recorder.fills, default=0.0)
 
@@ -42,11 +42,8 @@ def _plan(field: Any, mu: FlowingMeasure, sums: Engine | None, t: Any) -> tuple[
 def planned(problem: Problem, state: PyTree, t: Any, sums: Engine | None) -> Problem:
     """The problem with its sums planned for a state, and the room that gives it; `sums` is what the user asked for."""
     mu = problem.measure.with_state(state)
-    engine, fill = _plan(problem.field, mu, sums, t)
-    same = engine is not sums and engine == problem.sums
-    if same and isinstance(engine, Transform) and engine.circle and isinstance(mu.space, Euclidean):
-        # Tokens leave the circle so fast that no step stays within the plan: the same plan again would stall.
-        return with_sums(problem, Streamed().settled())
+    # In the plane tokens leave a circle in their first step, beyond the tolerance of its series.
+    engine, fill = _plan(problem.field, mu, sums, t, stays=not isinstance(mu.space, Euclidean))
     # On a compact space nothing leaves. A step may overshoot a little.
     roomy = isinstance(engine, Transform) and fill > 0 and isinstance(mu.space, Euclidean)
     return dataclasses.replace(problem, sums=engine, room=0.95 / fill * extent(state) if roomy else None)
@@ -87,11 +84,15 @@ class Recorder(Engine):
     evaluated: the values of the others cost much and are not needed."""
 
     request: Engine | None
+    stays: bool = eqx.field(static=True)
     found: list[Engine] = eqx.field(static=True)
     fills: list[float] = eqx.field(static=True)
 
     def fit(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:
-        engine = automatic(logit, x, atoms, sight) if self.request is None else self.request.fit(logit, x, atoms, sight)
+        if isinstance(self.request, Spectral):
+            engine = self.request.fit(logit, x, atoms, sight, self.stays)
+        else:
+            engine = automatic(logit, x, atoms, sight, self.stays) if self.request is None else self.request.fit(logit, x, atoms, sight)
         self.found.append(engine)
         if not isinstance(engine, Transform):
             return Nothing()

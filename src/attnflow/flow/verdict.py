@@ -91,7 +91,7 @@ def too_sharp(mu: FlowingMeasure, report: Any) -> Array:
     return jnp.max(jnp.stack([jnp.max(sharpness) for sharpness in found])) * (1 - 1e-6) > mu.sharpest
 
 
-def _sharpness(report: Any) -> list[Array]:
+def _sharpness(report: Any) -> list[Any]:
     """Every sharpness in a nested report."""
     if not isinstance(report, dict):
         return []

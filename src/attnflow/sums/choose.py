@@ -39,7 +39,7 @@ def check_engine(sums: Any) -> None:
         instance("sums", sums, Engine, "None, Dense(), Streamed(), Spectral() or what af.plan made of it")
 
 
-def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:
+def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None, stays: bool = True) -> Engine:
     """The engine expected to be the fastest: by size, dimension, mask, precision, and for spectral sums by the modes they would take."""
     m, n = len(x), len(atoms.points)
     if atoms.engine is not None and m == n and not (known(logit) and m * n >= SPECTRAL_PAIRS and _mixes(logit)):
@@ -49,7 +49,7 @@ def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight |
         return tiles
     if sight is not None and not (isinstance(sight.mask, Causal) and logit.dim == 2):
         return tiles
-    plan, _ = planned(None, logit, x, atoms, sight)
+    plan, _ = planned(None, logit, x, atoms, sight, stays)
     if plan is None or spectral_seconds(plan, m, n) > PAIR_SECONDS[x.dtype.name] * m * n:
         return tiles
     return plan

@@ -50,11 +50,11 @@ class Spectral(Engine):
         if self.tolerance is not None:
             positive("tolerance", self.tolerance)
 
-    def fit(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None) -> Engine:
+    def fit(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None, stays: bool = True) -> Engine:
         check(logit, sight)
         if not known(logit, x, atoms):
             raise ValueError("inside jit and grad a spectral sum needs its plan first, got Spectral(); pass sums=af.plan(law, mu, sums)")
-        plan, why = planned(self.tolerance, logit, x, atoms, sight)
+        plan, why = planned(self.tolerance, logit, x, atoms, sight, stays)
         if plan is None:
             warn(f"a spectral sum cannot serve here, {why}; streamed sums do instead")
             return Streamed().settled()
@@ -96,14 +96,15 @@ class Extent(NamedTuple):
 
 
 def planned(
-    tolerance: float | None, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None
+    tolerance: float | None, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None, stays: bool = True
 ) -> tuple[Transform | None, str]:
-    """A plan that has been checked on sampled rows, or `None` and why not."""
+    """A plan that has been checked on sampled rows, or `None` and why not. Tokens on a circle have the series of the circle if each `stays`
+    on it."""
     double = x.dtype == jnp.float64
     tolerance = (1e-9 if double else 1e-4) if tolerance is None else tolerance
     floor = 2e-15 if double else 5e-7
     extent = _extent(logit, x, atoms)
-    circle = logit.dim == 2 and math.isfinite(extent.product) and float(extent.off_circle) <= tolerance / SAFETY
+    circle = stays and logit.dim == 2 and math.isfinite(extent.product) and float(extent.off_circle) <= tolerance / SAFETY
     coarsest = min(max(tolerance / 30, floor), COARSEST)
     if sight is not None:
         return _masked(tolerance, circle, extent, sight, coarsest, floor, logit, x, atoms)
@@ -139,7 +140,7 @@ def _masked(
     """A causal plan, made more accurate until it holds on a sample."""
     s, tau = np.asarray(sight.s), np.asarray(sight.tau)
     if not circle:
-        return None, "the causal form is for tokens on a circle"
+        return None, "the causal form is for tokens that stay on a circle"
     if not (np.array_equal(s, tau) and (np.diff(tau) > 0).all()):
         return None, "the causal form is for the tokens themselves, with distinct orders"
     plan = Transform(tolerance, (), coarsest, circle, causal=True)
