@@ -179,10 +179,6 @@ GRID = af.Grid.uniform([af.Order(3), af.Interval(-1.0, 1.0, 4)])
         ),
         (lambda: af.Grid.deposit(af.Particles(np.zeros((5, 1))), GRID.mesh), r"must lie in \[0, 1\], that of the grid, got 0 to 4"),
         (lambda: af.Grid.deposit(af.Particles(np.zeros((2, 1)), order=[-0.1, 1]), GRID.mesh), "got -0.1 to 1"),
-        (
-            lambda: af.simple_attention(1.0, 3, mask=af.Causal()).at(TOKENS)(TOKENS.points, np.array([0.0, 1.0])),
-            "order must have one number a row of x, 3, got 2",
-        ),
         (lambda: af.Particles(np.eye(2), order="time"), r"order must be numbers \[n\] or 'fraction', got 'time'; leave it out"),
         (lambda: af.Particles(np.eye(2), order=[0, np.inf]), r"order must be finite, got inf at \[1\]"),
         (lambda: af.Particles(np.eye(2, dtype=np.float32), order=[0, 2**24 + 1]), "keep its digits in float32.*give float64 points"),
