@@ -17,7 +17,7 @@ demo: .venv/core
 
 # XLA optimizes little: what is compiled here runs once or twice.
 test: .venv/dev
-	$(KEPT) JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) --dist worksteal --durations 20 -m "not slow and not study and not long"
+	$(KEPT) JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) --dist worksteal --durations 20 -m "not slow and not long and (quick or not study)"
 
 # Everything but the studies at full size, optimized as users have it: the tests of `make test`, the longer ones, the small studies, the site.
 check: lint docs

@@ -11,11 +11,11 @@ import numpy as np
 import scipy.optimize
 
 import attnflow as af
-from attnflow.sums import fitted
-from attnflow.sums.atoms import Atoms
+from attnflow.sums import Pairs, fitted
 from attnflow.sums.choose import PAIR_SECONDS, spectral_seconds, spectral_work
 from attnflow.sums.kernel import average
 from attnflow.sums.logit import Logit
+from attnflow.sums.rows import Atoms
 from benchmarks.table import best
 
 SMALL = 16_384
@@ -48,7 +48,7 @@ def spectral() -> None:
         points = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, size=(n, d)))
         atoms, eye = Atoms(points, jnp.full(n, -np.log(n))), jnp.eye(d) / width**2
         logit = Logit(eye, eye, eye, psd=True)
-        plan = fitted(logit, points, atoms, af.Spectral(tolerance))
+        plan = fitted(Pairs(logit, points, atoms), af.Spectral(tolerance))
         if not hasattr(plan, "modes") or plan.exact:
             continue
         velocity = jax.jit(lambda x, atoms=atoms, logit=logit, plan=plan: average(logit, x, atoms, plan)[1])

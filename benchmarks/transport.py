@@ -15,7 +15,7 @@ import numpy as np
 
 import attnflow as af
 from attnflow.sums import log_integral
-from attnflow.sums.atoms import Atoms
+from attnflow.sums.rows import Atoms
 from benchmarks.peers import has
 from benchmarks.table import Row, best
 
@@ -93,7 +93,7 @@ def wide() -> list[Row]:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return af.self_bridge(mu, EPS, tolerance=1e-30, max_iterations=steps).kernel.scaling
+            return af.self_bridge(mu, 0.3, tolerance=1e-30, max_iterations=steps).kernel.scaling
 
     # The iteration ends at round-off, maybe before its budget.
     steps = int(ours(12).iterations - ours(2).iterations)

@@ -24,7 +24,8 @@ NOTHING_RUN = ("test_bad_specs.py", "test_check.py")
 
 
 def pytest_collection_modifyitems(items):
-    """What `make test` leaves to `make check`: the tests that run studies, and all cases but the first of a test that is marked `cases`."""
+    """What `make test` leaves to `make check`: the tests that run studies and are not `quick`, and all cases but the first
+    of a test that is marked `cases`."""
     met = set()
     for item in items:
         if "studies" in item.path.parts and item.path.name not in NOTHING_RUN:

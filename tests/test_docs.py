@@ -133,10 +133,13 @@ def of_multi_head(names):
         batch, hidden = torch.tensor(x)[None], torch.ones(len(x), len(x), dtype=torch.bool).triu(1) if causal else None
         with torch.no_grad():
             expected, matrices = module(batch, batch, batch, attn_mask=hidden, average_attn_weights=False)
-        heads, shift = names["multi_head"](count, names["weights"], biases, names["af"].Causal() if causal else None)
+        given = {} if biases is None else dict(zip(("query_bias", "key_bias", "value_bias", "out_bias"), biases))
+        layer = names["af"].multi_head(*names["weights"], count, **given, mask=names["af"].Causal() if causal else None)
         tokens = names["tokens"]
-        assert abs(tokens.rate((heads + shift).at(tokens)) - expected[0].numpy()).max() < 1e-13
-        assert abs(heads.weights(tokens.points, tokens) - matrices[0].numpy()).max() < 1e-13
+        assert abs(tokens.rate(layer.at(tokens)) - expected[0].numpy()).max() < 1e-13
+        assert abs(layer.weights(tokens.points, tokens) - matrices[0].numpy()).max() < 1e-13
+    assert abs(names["out"] - names["by_hand"](x)).max() < 1e-13
+    assert abs(names["out"] - names["again"]).max() < 1e-13
 
 
 def of_compiling(names):
@@ -245,10 +248,10 @@ def test_formulas_of_the_site_can_be_read_and_drawn_and_none_is_left_in_ascii(tm
 
 
 def test_the_keys_of_simulation_files_are_explained():
-    from attnflow.simulate import spec
+    from attnflow.simulate import pictures, spec
 
     page = (ROOT / "docs" / "simulation-files.md").read_text()
-    for table in (spec.Particles, spec.Gaussian, spec.Grid, spec.Law, spec.Time, spec.Output, spec.Spec):
+    for table in (*pictures.PICTURES.values(), spec.Law, spec.Time, spec.Output, spec.Spec):
         for key in table.__struct_fields__:
             assert f"`{key}`" in page or f"`[{key}]`" in page, f"{table.__name__} has the key {key}"
 
@@ -343,14 +346,14 @@ def test_every_observable_is_in_the_table_with_its_pictures():
     functions = {name for name, it in vars(observe).items() if inspect.isfunction(it)}
     assert {name for name, *_ in rows} == functions - {"growth_rates", "limit_shape"}
     law, x = af.simple_attention(1.0, 2), np.zeros((1, 2))
-    more = {"energy": (2.0,), "clusters": (0.3,), "misalignment": (np.diag([1.0, 0.0]),), "renyi_centres": (0.5,), "log_density": (x, 0.5)}
+    more = {"energy": (2.0,), "clusters": (0.3,), "misalignment": (np.diag([1.0, 0.0]),), "renyi_centres": (0.5,), "log_density": (x,)}
     sphere, flat = af.samplers.sphere(4, 2, key=jax.random.key(0)), af.samplers.normal(4, 2, key=jax.random.key(0))
     pictures = {"tokens": sphere, "Gaussian": af.Gaussian([0.0, 0.0], np.eye(2)), "grid": af.Grid.uniform([af.Circle(cells=16)])}
     for name, served, compiled in rows:
 
         def call(mu, name=name):
             first = {"law": (law,), "field": (law,)}.get(next(iter(inspect.signature(getattr(af, name)).parameters)), ())
-            smooth = (0.5,) if name in ("entropy", "fisher_information") and isinstance(mu, af.Particles) else ()
+            smooth = (0.5,) if name in ("entropy", "fisher_information", "log_density") and isinstance(mu, af.Particles) else ()
             last = (1.0, 2) if name == "lyapunov_exponents" else ()
             return getattr(af, name)(*first, mu, *more.get(name, ()), *smooth, *last)
 

@@ -209,6 +209,7 @@ AT = {"mu": measure(TOKENS, MIXTURE), "t": number(0.0), "sums": engine()}
 X = array(POINTS, np.ones((5, 3)))
 LOW = {"x": array(POINTS, np.ones((5, 3)))}
 ORDER = array(np.linspace(0, 1, 5), np.ones(4), none=True)
+SEMIAXES = array((1.0, 2.0), (1.0,), (1.0, 0.0), (-1.0, 1.0))
 DTYPE = given(None, "letters", int, 3, none=True)
 AX = given(None, "left", 3, EYE, none=True)
 CELLS = count(8)
@@ -240,7 +241,7 @@ def uniform(x: Any) -> Any:
 
 def table() -> dict[str, Row]:
     """A right call of every public callable."""
-    samplers = {name: row(getattr(af.samplers, name), **SAMPLE) for name in ("normal", "sphere")}
+    samplers = {name: row(getattr(af.samplers, name), **SAMPLE) for name in ("normal",)}
     rows = {f"samplers.{name}": found for name, found in samplers.items()}
     mixture = {
         "weights": array([0.5, 0.5], [0.5], [-1.0, 2.0]),
@@ -249,6 +250,8 @@ def table() -> dict[str, Row]:
     }
     rows |= {
         "samplers.mixture": row(af.samplers.mixture, n=count(), **mixture, key=key()),
+        "samplers.sphere": row(af.samplers.sphere, **SAMPLE, radius=positive()),
+        "samplers.ellipsoid": row(af.samplers.ellipsoid, n=count(), axes=SEMIAXES, key=key(), dtype=DTYPE),
         "samplers.hemisphere": row(af.samplers.hemisphere, **SAMPLE, pole=array([1.0, 0.0], [1.0, 0.0, 0.0], none=True)),
         "samplers.ball": row(af.samplers.ball, **SAMPLE, radius=positive()),
         "samplers.cube": row(af.samplers.cube, **SAMPLE, half_width=positive()),
@@ -264,7 +267,8 @@ def table() -> dict[str, Row]:
 def measures(mixture: dict[str, Given]) -> dict[str, Row]:
     return {
         "Euclidean": row(af.Euclidean),
-        "Sphere": row(af.Sphere),
+        "Ellipsoid": row(af.Ellipsoid, axes=SEMIAXES),
+        "Sphere": row(af.Sphere, radius=positive()),
         "Affine": row(af.Affine, matrix=array(jnp.eye(2), np.eye(3), EYE.tolist()), offset=array(jnp.zeros(2), np.zeros(3))),
         "Circle": row(af.Circle, cells=CELLS),
         "Order": row(af.Order, cells=CELLS, length=positive()),
@@ -298,11 +302,12 @@ def laws() -> dict[str, Row]:
     part = array(jnp.eye(2), np.eye(3), none=True)
     line = array(jnp.zeros(2), np.zeros(3), none=True)
     return made | {
+        "Sparsemax": row(af.Sparsemax, alpha=positive(1.5)),
         "ALiBi": row(af.ALiBi, slope=positive()),
         "Window": row(af.Window, width=positive(3.0)),
         "Explicit": row(af.Explicit, matrix=Given(np.ones((2, 2), bool), ("causal", np.ones(2, bool), np.ones((2, 3), bool)))),
-        "Logit": row(
-            af.Logit,
+        "Quadratic": row(
+            af.Quadratic,
             A=array(jnp.eye(2), np.ones((2, 3))),
             P=part,
             R=part,
@@ -313,9 +318,20 @@ def laws() -> dict[str, Row]:
             gap=given(None, "gap", 3.0, EYE, LAW, none=True),
             squared=flag(),
         ),
-        "Spectral": row(af.Spectral, tolerance=positive(1e-6, none=True)),
+        "Spectral": row(af.Spectral, tolerance=positive(1e-6, none=True), circle=flag()),
         "Streamed": row(af.Streamed, queries=count(), keys=count(), native=given(None, "yes", 3, bool, none=True)),
         "dot_product": row(af.dot_product, query=matrix, key=matrix, temperature=positive(), query_bias=bias, key_bias=bias),
+        "rotary": row(
+            af.rotary,
+            query=matrix,
+            key=matrix,
+            temperature=positive(),
+            query_bias=bias,
+            key_bias=bias,
+            base=positive(100.0, none=True),
+            frequencies=Given(None, ("fast", np.ones((2, 2)), np.ones(3), NAN)),
+            interleaved=flag(),
+        ),
         "squared_distance": row(af.squared_distance, query=matrix, key=matrix, temperature=positive()),
         "Attention": row(
             af.Attention,
@@ -326,6 +342,24 @@ def laws() -> dict[str, Row]:
         ),
         "simple_attention": row(af.simple_attention, beta=number(), dim=count(2), normalize=normalize, mask=mask),
         "MultiHead": row(af.MultiHead, heads=given([LAW, LAW], "heads", LAW, [EYE, EYE], [], [af.Attention], ["softmax"])),
+        "multi_head": row(
+            af.multi_head,
+            query=matrix,
+            key=matrix,
+            value=matrix,
+            out=matrix,
+            heads=count(1),
+            query_bias=bias,
+            key_bias=bias,
+            value_bias=bias,
+            out_bias=bias,
+            key_heads=count(1, none=True),
+            temperature=positive(none=True),
+            rotary=array(np.ones(1), np.ones(2), none=True),
+            interleaved=flag(),
+            normalize=normalize,
+            mask=mask,
+        ),
         "ZeroTemperature": row(
             af.ZeroTemperature,
             logit=given(LOGIT, "dot", af.Logit, EYE, LAW, af.squared_distance(EYE, EYE)),
@@ -664,6 +698,7 @@ def methods() -> dict[str, Row]:
     fields = {
         "Attention": LAW,
         "MultiHead": af.MultiHead([LAW, LAW]),
+        "Heads": af.multi_head(EYE, EYE, EYE, EYE, 2),
         "Sum": LAW + LAW,
         "Then": LAW.then(af.Perceptron(EYE, EYE)),
         "Perceptron": af.Perceptron(EYE, EYE),
@@ -685,10 +720,11 @@ def methods() -> dict[str, Row]:
         rows[f"the velocity of {name}"] = row(velocity, **{x: array(points, np.ones((5, 3)))}, **extra)
     rows["Perceptron()"] = row(af.Perceptron(EYE, EYE), y=X)
     rows["ResNet()"] = row(af.ResNet(EYE), x=X)
-    rows["Affine()"] = row(AFFINE, x=X)
+    # These have the same velocity whatever the order.
+    rows["Affine()"] = row(AFFINE, x=X, order=Given(None, ()))
     rows["LayerNorm()"] = row(af.LayerNorm(np.ones(2)), x=X)
     rows["RMSNorm()"] = row(af.RMSNorm(np.ones(2)), x=X)
-    rows["kernel_score()"] = row(af.kernel_score(TOKENS, 1.0), x=X)
+    rows["kernel_score()"] = row(af.kernel_score(TOKENS, 1.0), x=X, order=Given(None, ()))
     rows["Affine.__add__"] = row(AFFINE.__add__, other=given(AFFINE, 1, "map", EYE, LAW))
     rows["Field.__add__"] = row(LAW.__add__, other=field())
     rows["Field.__radd__"] = row(LAW.__radd__, other=field())
@@ -708,6 +744,9 @@ def methods() -> dict[str, Row]:
     rows["Grid.quantiles"] = row(CIRCLE.quantiles, n=n)
     for name in ("density", "log_density", "score"):
         rows[f"GaussianMixture.{name}"] = row(getattr(PLANE, name), x=X)
+        rows[f"Gaussian.{name}"] = row(getattr(GAUSSIAN, name), x=X)
+    rows["GaussianMixture.heat"] = row(PLANE.heat, t=number(1.0, -1.0))
+    rows["Gaussian.heat"] = row(GAUSSIAN.heat, t=number(1.0, -1.0))
     rows["Path.__getitem__"] = row(PATH.__getitem__, i=given(0, "last", 1.5, EYE))
     rows["Path.save"] = row(PATH.save, folder=folder())
     rows["Prediction.agrees"] = row(af.predict_limit(EYE, EYE, EYE).agrees, verdict=given(VERDICT, "point", af.Verdict, 3))
@@ -721,7 +760,21 @@ def methods() -> dict[str, Row]:
 
 
 # Results, which the library makes, and a class to subclass: nobody calls these.
-RESULTS = {"Bifurcation", "Branch", "Clusters", "Field", "Observed", "Path", "Prediction", "Staircase", "Stationary", "Status", "Verdict"}
+RESULTS = {
+    "Bifurcation",
+    "Branch",
+    "Clusters",
+    "Field",
+    "Logit",
+    "Observed",
+    "Path",
+    "Prediction",
+    "Staircase",
+    "Stationary",
+    "Status",
+    "Velocity",
+    "Verdict",
+}
 
 
 def public() -> Iterator[str]:

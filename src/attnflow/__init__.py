@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from attnflow import theory as theory
     from attnflow._compiled import keep_compiled as keep_compiled
     from attnflow.attention.closure import closure_residual as closure_residual
-    from attnflow.attention.field import Field as Field
     from attnflow.attention.heads import MultiHead as MultiHead
     from attnflow.attention.law import Attention as Attention
     from attnflow.attention.law import simple_attention as simple_attention
+    from attnflow.attention.multi_head import multi_head as multi_head
     from attnflow.attention.normalisations.hardmax import Hardmax as Hardmax
     from attnflow.attention.normalisations.linear import Linear as Linear
     from attnflow.attention.normalisations.sigmoid import Sigmoid as Sigmoid
     from attnflow.attention.normalisations.sinkhorn import Sinkhorn as Sinkhorn
     from attnflow.attention.normalisations.softmax import Softmax as Softmax
+    from attnflow.attention.normalisations.sparsemax import Sparsemax as Sparsemax
     from attnflow.attention.normalisations.unnormalized import Unnormalized as Unnormalized
     from attnflow.attention.zero_temperature import ZeroTemperature as ZeroTemperature
     from attnflow.flow.bifurcation import Bifurcation as Bifurcation
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from attnflow.flow.sweep import sweep as sweep
     from attnflow.measures import Affine as Affine
     from attnflow.measures import Circle as Circle
+    from attnflow.measures import Field as Field
     from attnflow.measures import Gaussian as Gaussian
     from attnflow.measures import GaussianMixture as GaussianMixture
     from attnflow.measures import Grid as Grid
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from attnflow.measures import Interval as Interval
     from attnflow.measures import Order as Order
     from attnflow.measures import Particles as Particles
+    from attnflow.measures import Velocity as Velocity
     from attnflow.measures import Zonal as Zonal
     from attnflow.measures import matrices as matrices
     from attnflow.measures import quadrature as quadrature
@@ -91,6 +94,7 @@ if TYPE_CHECKING:
     from attnflow.observe.order import mean_cosine as mean_cosine
     from attnflow.observe.order import order_parameter as order_parameter
     from attnflow.observe.stability import growth_rates as growth_rates
+    from attnflow.spaces import Ellipsoid as Ellipsoid
     from attnflow.spaces import Euclidean as Euclidean
     from attnflow.spaces import Sphere as Sphere
     from attnflow.sums import ALiBi as ALiBi
@@ -98,10 +102,12 @@ if TYPE_CHECKING:
     from attnflow.sums import Dense as Dense
     from attnflow.sums import Explicit as Explicit
     from attnflow.sums import Logit as Logit
+    from attnflow.sums import Quadratic as Quadratic
     from attnflow.sums import Spectral as Spectral
     from attnflow.sums import Streamed as Streamed
     from attnflow.sums import Window as Window
     from attnflow.sums import dot_product as dot_product
+    from attnflow.sums import rotary as rotary
     from attnflow.sums import squared_distance as squared_distance
     from attnflow.theory.limits import Prediction as Prediction
     from attnflow.theory.limits import predict_limit as predict_limit
@@ -131,12 +137,15 @@ if TYPE_CHECKING:
 _MODULES = {"matrices": "measures.matrices", "plot": "plot", "samplers": "measures.samplers", "theory": "theory"}
 _NAMES = {
     "_compiled": ("keep_compiled",),
-    "spaces": ("Euclidean", "Sphere"),
+    "spaces": ("Ellipsoid", "Euclidean", "Sphere"),
     "measures": (
-        *("Affine", "Circle", "Gaussian", "GaussianMixture", "Grid", "Icosphere", "Interval", "Order", "Particles", "Zonal"),
-        "quadrature",
+        *("Affine", "Circle", "Field", "Gaussian", "GaussianMixture", "Grid", "Icosphere", "Interval", "Order", "Particles", "Velocity"),
+        *("Zonal", "quadrature"),
     ),
-    "sums": ("ALiBi", "Causal", "Dense", "Explicit", "Logit", "Spectral", "Streamed", "Window", "dot_product", "squared_distance"),
+    "sums": (
+        *("ALiBi", "Causal", "Dense", "Explicit", "Logit", "Quadratic", "Spectral", "Streamed", "Window"),
+        *("dot_product", "rotary", "squared_distance"),
+    ),
     "transport.bridge": ("bridge", "self_bridge"),
     "transport.choose": ("choose_eps",),
     "transport.distances": ("bures", "wasserstein2"),
@@ -147,14 +156,15 @@ _NAMES = {
     "transport.divergence": ("sinkhorn_divergence",),
     "transport.steps": ("FokkerPlanck", "Heat", "KullbackLeibler", "ReverseHeat", "euler_step", "sinkhorn_step"),
     "attention.law": ("Attention", "simple_attention"),
-    "attention.field": ("Field",),
     "attention.heads": ("MultiHead",),
+    "attention.multi_head": ("multi_head",),
     "attention.closure": ("closure_residual",),
     "attention.normalisations.hardmax": ("Hardmax",),
     "attention.normalisations.linear": ("Linear",),
     "attention.normalisations.sigmoid": ("Sigmoid",),
     "attention.normalisations.sinkhorn": ("Sinkhorn",),
     "attention.normalisations.softmax": ("Softmax",),
+    "attention.normalisations.sparsemax": ("Sparsemax",),
     "attention.normalisations.unnormalized": ("Unnormalized",),
     "attention.zero_temperature": ("ZeroTemperature",),
     "flow.bifurcation": ("Bifurcation", "bifurcation"),

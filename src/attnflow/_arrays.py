@@ -6,7 +6,7 @@ What is small and known is computed by NumPy: each operation of JAX on its own i
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,6 +16,12 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from attnflow._check import instance, refusal, warn
+
+# What a formula of operators takes: JAX's arrays, and NumPy's where the values are known.
+if TYPE_CHECKING:
+    Numbers = Array
+else:
+    Numbers = Array | np.ndarray
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

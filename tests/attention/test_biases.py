@@ -79,7 +79,7 @@ def test_gaussian_softmax_with_every_term(rng):
     """E[y|x] = (S^-1 + P)^-1 (S^-1 m + A x + p)."""
     A, F, G, V = rng.normal(size=(4, 2, 2))
     P, S, m, p, r = F @ F.T, G @ G.T + 0.1 * np.eye(2), rng.normal(size=2), rng.normal(size=2), rng.normal(size=2)
-    logit = af.Logit(jnp.asarray(A), jnp.asarray(P), jnp.eye(2), jnp.asarray(p), jnp.asarray(r), jnp.asarray(0.3))
+    logit = af.Quadratic(jnp.asarray(A), jnp.asarray(P), jnp.eye(2), jnp.asarray(p), jnp.asarray(r), jnp.asarray(0.3))
     x = rng.normal(size=(4, 2))
     mean = np.linalg.solve(np.linalg.inv(S) + P, (np.linalg.solve(S, m) + p)[:, None] + A @ x.T).T
     np.testing.assert_allclose(af.Attention(logit, V).at(af.Gaussian(m, S))(jnp.asarray(x)), mean @ V.T, rtol=1e-10)

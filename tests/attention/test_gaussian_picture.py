@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow.measures.gaussian import _hermite
+from attnflow.measures.gaussian import hermite
 
 
 def matrices(rng, d, size=0.5):
@@ -20,7 +20,7 @@ def random_cov(rng, d, rank):
 
 def quadrature_cloud(g):
     """Weighted tokens that integrate polynomials and exponentials like the Gaussian does, to many digits."""
-    nodes, weights = _hermite(g.dim)
+    nodes, weights = hermite(g.dim)
     root = np.linalg.cholesky(np.asarray(g.cov) + 1e-300 * np.eye(g.dim)) if np.linalg.matrix_rank(g.cov) == g.dim else None
     if root is None:
         values, vectors = np.linalg.eigh(g.cov)
@@ -79,7 +79,7 @@ def test_sinkhorn_pair_is_the_bridge(rng, d, singular):
         A = rng.normal(size=(d, rank)) @ rng.normal(size=(rank, d))
     S = random_cov(rng, d, rank if singular in ("S", "both") else d)
     m = rng.normal(size=d)
-    M = np.asarray(af.Attention(af.Logit(jnp.asarray(A)), np.eye(d), af.Sinkhorn()).at(af.Gaussian(m, S)).matrix)
+    M = np.asarray(af.Attention(af.Quadratic(jnp.asarray(A)), np.eye(d), af.Sinkhorn()).at(af.Gaussian(m, S)).matrix)
     W = S - M @ S @ M.T  # what is left of the variance of y given x
     assert np.linalg.eigvalsh((W + W.T) / 2)[0] > -1e-12
     np.testing.assert_allclose(W @ A, M, atol=1e-10)  # the interaction W^-1 M is A
@@ -110,7 +110,7 @@ def test_gradients_through_square_roots_at_the_identity(rng):
     A, direction = jnp.asarray(rng.normal(size=(3, 3))), jnp.asarray(random_cov(rng, 3, 3))
 
     def loss(h):
-        law = af.Attention(af.Logit(A), jnp.eye(3), af.Sinkhorn())
+        law = af.Attention(af.Quadratic(A), jnp.eye(3), af.Sinkhorn())
         return jnp.sum(jnp.sin(law.at(af.Gaussian(jnp.ones(3), jnp.eye(3) + h * direction)).matrix))
 
     h = 1e-6

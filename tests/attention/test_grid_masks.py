@@ -67,6 +67,15 @@ def test_others_against_explicit_sums(normalize):
         check(normalize, mask, [None])
 
 
+def test_the_matrix_has_cells_that_are_seen_in_part():
+    """The matrix of a law gives its velocity, also where a query sees half of a cell."""
+    mu = af.Grid.from_density(density, AXES)
+    for normalize in (af.Softmax(), af.Unnormalized(), af.Sigmoid(), af.Linear(), af.Hardmax()):
+        law = af.Attention(af.dot_product([[A]], [[1.0]]), [[V]], normalize, mask=af.Window(0.3))
+        expected = V * np.asarray(law.weights(mu.points, mu)) @ np.asarray(mu.points)
+        np.testing.assert_allclose(law.at(mu)(mu.points, mu.sequence), expected, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.long
 def test_an_order_of_tokens_that_are_counted():
     """Cells of the order [0, 30]: windows and slopes are in the unit of the order, on the lattice and at single queries."""

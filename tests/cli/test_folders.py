@@ -38,6 +38,12 @@ def test_overwrite_takes_away_what_the_run_wrote_and_all_of_it(out, monkeypatch,
     assert tree(out) == before
 
 
+def test_overwrite_of_nothing_is_a_run(fake, tmp_path):
+    """As `make demo` in a fresh clone."""
+    assert run(tmp_path / "new" / "out", "--overwrite") == 0
+    assert (tmp_path / "new" / "out" / "report.html").is_file()
+
+
 def test_overwrite_keeps_the_users_own_files(out, tmp_path):
     before = tree(out)
     own = ["notes.txt", "paper/figure.png", "paper/data.zarr/zarr.json", "thesis.pdf", "run.json.bak", ".hidden", "movie.mp4.txt"]

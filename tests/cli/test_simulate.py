@@ -91,7 +91,7 @@ def test_masks_of_a_file_against_numpy(tmp_path):
     for order, mask, number, seen, slope in cases:
         file.write_text(toml(measure=f'picture = "particles"\nn = 9\norder = "{order}"', law=f'mask = "{mask}"\n{number}'))
         spec = read(file)
-        mu = build.measure(spec, tmp_path)
+        mu = spec.measure.build(spec.seed, tmp_path)
         x = np.asarray(mu.points)
         p = np.where(seen, np.exp(x @ x.T - slope * far), 0)
         np.testing.assert_allclose(build.field(spec, 3).weights(mu.points, mu), p / p.sum(axis=1, keepdims=True), rtol=1e-12)

@@ -63,7 +63,7 @@ def test_normalised_update_against_numpy(rng):
 def test_frames_of_a_gaussian(rng):
     """Both frames are affine there."""
     A, V = rng.normal(size=(2, 2, 2)) / 2
-    law, g, E = af.Attention(af.Logit(jnp.asarray(A)), V), af.Gaussian(rng.normal(size=2), 0.3 * np.eye(2)), expm(0.5 * V)
+    law, g, E = af.Attention(af.Quadratic(jnp.asarray(A)), V), af.Gaussian(rng.normal(size=2), 0.3 * np.eye(2)), expm(0.5 * V)
     np.testing.assert_allclose(af.normalised(law).at(g).matrix, law.at(g).matrix - V, atol=1e-15)
     raw, z = law.at(g.push(af.Affine(jnp.asarray(E), jnp.zeros(2)))), af.rescaled(law).at(g, 0.5)
     np.testing.assert_allclose(z.matrix, np.linalg.solve(E, raw.matrix @ E) - V, atol=1e-13)
@@ -159,7 +159,7 @@ def test_gradient_in_the_value(rng):
 def test_polytope(rng):
     """GT 12, V = I, A > 0: the hull only shrinks, and every token ends on the boundary of a polytope, or at 0."""
     F = rng.normal(size=(DIM, DIM))
-    law = af.Attention(af.Logit(jnp.asarray(np.eye(DIM) + 0.2 * F @ F.T)), np.eye(DIM))
+    law = af.Attention(af.Quadratic(jnp.asarray(np.eye(DIM) + 0.2 * F @ F.T)), np.eye(DIM))
     path = af.solve(af.rescaled(law), af.Particles(rng.normal(size=(TOKENS, DIM))), t1=12.0, save_at=FRAMES)
     frames = np.asarray(path.states)
     hulls = [ConvexHull(points) for points in frames]
@@ -197,7 +197,7 @@ def test_hyperplanes(seed):
 def test_negative_value_decays_like_an_inverse_root(rng):
     """GT 12, V = -I: raw tokens go to 0 like t^{-1/2}, rescaled ones diverge."""
     F = rng.normal(size=(DIM, DIM))
-    law = af.Attention(af.Logit(jnp.asarray(F @ F.T + 0.3 * np.eye(DIM))), -np.eye(DIM))
+    law = af.Attention(af.Quadratic(jnp.asarray(F @ F.T + 0.3 * np.eye(DIM))), -np.eye(DIM))
     mu = af.Particles(rng.normal(size=(TOKENS, DIM)))
     path = af.solve(law, mu, t1=3000.0, save_at=np.concatenate([[0.0], np.geomspace(100, 3000, FRAMES - 1)]))
     size = np.abs(path.states).max(axis=(1, 2))

@@ -21,7 +21,7 @@ def test_softmax_covariance_in_closed_form(rng, d):
     A = rng.normal(size=(d, d))
     g = af.Gaussian(rng.normal(size=d), random_cov(rng, d) + 0.1 * np.eye(d))
     end = 0.5 * min(float(af.theory.softmax_blow_up_time(g.cov, A)), 2.0)
-    path = af.solve(af.Attention(af.Logit(jnp.asarray(A)), np.eye(d)), g, t1=end, rtol=1e-11, atol=1e-12)
+    path = af.solve(af.Attention(af.Quadratic(jnp.asarray(A)), np.eye(d)), g, t1=end, rtol=1e-11, atol=1e-12)
     exact = np.linalg.inv(np.linalg.inv(g.cov) - (A + A.T) * end)
     np.testing.assert_allclose(path.final.cov, exact, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(path.ts, np.linspace(0, end, 100), atol=1e-14)
@@ -35,7 +35,7 @@ def test_blow_up_is_named_and_timed(rng, d):
     g = af.Gaussian(rng.normal(size=d), random_cov(rng, d) + 0.1 * np.eye(d))
     exact = float(1 / np.linalg.eigvals(np.asarray(g.cov) @ (A + A.T)).real.max())
     assert float(af.theory.softmax_blow_up_time(g.cov, A)) == pytest.approx(exact, rel=1e-12)
-    path = af.solve(af.Attention(af.Logit(jnp.asarray(A)), np.eye(d)), g, t1=3 * exact, rtol=1e-10, atol=1e-10)
+    path = af.solve(af.Attention(af.Quadratic(jnp.asarray(A)), np.eye(d)), g, t1=3 * exact, rtol=1e-10, atol=1e-10)
     assert path.status.kind == "blow-up"
     assert path.status.time == pytest.approx(exact, rel=1e-7)
     assert "blow-up at t =" in str(path.status)

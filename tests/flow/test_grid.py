@@ -148,7 +148,7 @@ def test_perceptron_heads_and_schedules_on_a_grid(rng):
 
 
 def _cooling(t):
-    return af.Attention(af.Logit((0.2 + 0.3 * t) * jnp.eye(1)), jnp.eye(1))
+    return af.Attention(af.Quadratic((0.2 + 0.3 * t) * jnp.eye(1)), jnp.eye(1))
 
 
 @pytest.mark.long
@@ -238,7 +238,7 @@ def test_bad_input_is_one_clear_error(key):
 
 def sharpening(t):
     """beta = 1 + 200 t."""
-    return af.Attention(af.Logit((1 + 200 * t) * jnp.eye(2)), np.eye(2))
+    return af.Attention(af.Quadratic((1 + 200 * t) * jnp.eye(2)), np.eye(2))
 
 
 def test_a_grid_too_coarse_for_the_kernel_is_refused():
@@ -269,5 +269,5 @@ def test_a_kernel_that_outgrows_its_cells_ends_the_run():
 def test_a_velocity_that_is_not_finite_names_the_law():
     mu = af.Particles(np.eye(3))
     with pytest.raises(ValueError, match=r"must be finite, got (nan|inf) for Scheduled; look at") as error:
-        af.solve(af.Scheduled(lambda t: af.Attention(af.Logit(jnp.nan * jnp.eye(3)), np.eye(3))), mu, t1=1.0, save_at=3)
+        af.solve(af.Scheduled(lambda t: af.Attention(af.Quadratic(jnp.nan * jnp.eye(3)), np.eye(3))), mu, t1=1.0, save_at=3)
     assert "Unnormalized" not in str(error.value)

@@ -1,6 +1,7 @@
 """The discrete stack: against torch and plain NumPy, its limit of small steps, and how it ends."""
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import attnflow as af
+from attnflow.measures import Measure
 
 exact_gelu = partial(jax.nn.gelu, approximate=False)
 
@@ -163,7 +165,7 @@ def test_gaussian_layers_push_the_covariance(rng):
     """m <- m + h V (m + S A m), S <- (I + h M) S (I + h M)^T with M = V S A: not Euler on S."""
     A, V = rng.normal(size=(2, 2, 2)) / 2
     m, S, h = rng.normal(size=2), np.array([[1.0, 0.3], [0.3, 0.5]]), 0.2
-    path = af.layers(af.Attention(af.Logit(jnp.asarray(A)), V), af.Gaussian(m, S), 3, h)
+    path = af.layers(af.Attention(af.Quadratic(jnp.asarray(A)), V), af.Gaussian(m, S), 3, h)
     for frame in list(path)[1:]:
         step = np.eye(2) + h * V @ S @ A
         m, S = step @ m + h * V @ m, step @ S @ step.T
@@ -304,11 +306,32 @@ def test_bad_input_is_named(arguments, message):
         af.layers(**({"fields": [small()], "mu": af.Particles(np.eye(3)), "depth": 2} | arguments))
 
 
+class Still(Measure):
+    """A measure that no velocity moves."""
+
+    mean: Any
+    cov: Any
+
+    def integrate(self, f):
+        return f(self.mean[None])[0]
+
+    def sample(self, n, *, key):
+        return af.Particles(np.tile(self.mean, (n, 1)))
+
+    @property
+    def space(self):
+        return af.Euclidean()
+
+    @property
+    def dim(self):
+        return len(self.mean)
+
+
 def test_what_layers_cannot_move_is_named():
     with pytest.raises(TypeError, match=r"fields\[1\] must be a law or a field, with a method at\(mu, t, sums\), got LayerNorm"):
         af.layers([small(), af.LayerNorm()], af.Particles(np.eye(3)), 2)
-    with pytest.raises(TypeError, match="mu must be Particles or a Gaussian, got GaussianMixture; draw tokens"):
-        af.layers(small(), af.GaussianMixture([1.0], np.zeros((1, 3)), np.eye(3)[None]), 2)
+    with pytest.raises(TypeError, match="mu must be Particles or a Gaussian, got Still; draw tokens"):
+        af.layers(small(), Still(np.zeros(3), np.eye(3)), 2)
     for place in ("pre", "post"):
         with pytest.raises(TypeError, match="stays one only under an Affine map, got LayerNorm; move Particles with it instead"):
             af.layers(small(), af.Gaussian(np.zeros(3), np.eye(3)), 2, norm=af.LayerNorm(), place=place)

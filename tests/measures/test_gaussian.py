@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.stats
 
 import attnflow as af
 from attnflow._linalg import psd_sqrt
@@ -100,3 +101,39 @@ def test_square_root_differentiates_at_repeated_eigenvalues(rng):
 def test_bad_input_is_named(mean, cov, message):
     with pytest.raises(ValueError, match=message):
         af.Gaussian(mean, cov)
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_density_and_score_against_scipy(rng, d):
+    mean, cov, x, h = rng.normal(size=d), random_cov(rng, d), rng.normal(size=(7, d)), 1e-5
+    mu, peer = af.Gaussian(mean, cov), scipy.stats.multivariate_normal(mean, cov)
+    np.testing.assert_allclose(mu.log_density(x), np.reshape(peer.logpdf(x), -1), rtol=1e-10)
+    np.testing.assert_allclose(mu.density(x), np.reshape(peer.pdf(x), -1), rtol=1e-9)
+    slopes = [(np.reshape(peer.logpdf(x + h * e) - peer.logpdf(x - h * e), -1)) / (2 * h) for e in np.eye(d)]
+    np.testing.assert_allclose(mu.score(x), np.stack(slopes, axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(mu.score_map()(jnp.asarray(x)), mu.score(x), rtol=1e-9)
+    np.testing.assert_allclose(mu.entropy(), peer.entropy(), rtol=1e-12)
+    np.testing.assert_allclose(af.entropy(mu), peer.entropy(), rtol=1e-12)
+    np.testing.assert_allclose(af.log_density(mu, x), mu.log_density(x), rtol=1e-14)
+
+
+def test_heat_is_a_convolution_with_a_normal_law(rng):
+    mean, cov, x = rng.normal(size=2), random_cov(rng, 2), rng.normal(size=(5, 2))
+    mu, t = af.Gaussian(mean, cov), 0.7
+    expected = scipy.stats.multivariate_normal(mean, cov + t * np.eye(2)).pdf(x)
+    np.testing.assert_allclose(mu.heat(t).density(x), expected, rtol=1e-12)
+    one = af.GaussianMixture([1.0], mean[None], cov[None])
+    np.testing.assert_allclose(one.heat(t).density(x), expected, rtol=1e-12)
+    # d_t rho = 1/2 Laplace rho.
+    rate = jax.grad(lambda t: mu.heat(t).density(x[:1])[0])(t)
+    hessian = jax.hessian(lambda y: mu.heat(t).density(y[None])[0])(jnp.asarray(x[0]))
+    np.testing.assert_allclose(rate, np.trace(hessian) / 2, rtol=1e-9)
+
+
+def test_a_singular_law_has_no_density():
+    mu = af.Gaussian([0.0, 0.0], [[1.0, 0.0], [0.0, 0.0]])
+    for ask in (mu.density, mu.log_density, mu.score):
+        with pytest.raises(ValueError, match="if its covariance has full rank, got smallest eigenvalue 0"):
+            ask(np.zeros((1, 2)))
+    with pytest.raises(ValueError, match="t must not be negative, got -1"):
+        mu.heat(-1.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow.measures.deposit import rule_around
+from attnflow.measures.around import rule_around
 from attnflow.measures.mesh import mesh
 from attnflow.measures.volumes import face_velocity, heat, laplace, outflow, stirred, transport
 

@@ -61,9 +61,3 @@ def test_moments_by_quadrature_and_by_sample(mixture, key):
 def test_bad_input_is_named(weights, means, covs, message):
     with pytest.raises(ValueError, match=message):
         af.GaussianMixture(weights, means, covs)
-
-
-def test_a_mixture_is_not_a_state_of_the_solver():
-    mixture = af.GaussianMixture([1.0], [[0.0]], [[[1.0]]])
-    with pytest.raises(TypeError, match="mu must be Particles, a Gaussian or a Grid, got GaussianMixture"):
-        af.solve(af.simple_attention(1.0, 1), mixture, t1=1.0)

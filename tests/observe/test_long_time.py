@@ -95,6 +95,9 @@ def test_entropy_of_attention_is_that_of_its_rows(rng):
         law = af.Attention(logit, np.eye(3))
         rows = np.asarray(law.weights(mu.points, mu))
         np.testing.assert_allclose(af.observe.attention_entropy(law, mu), -(rows * np.log(rows)).sum(axis=1), rtol=1e-10)
+        law = af.Attention(logit, np.eye(3), af.Unnormalized(-0.7))
+        rows = np.asarray(law.weights(mu.points, mu))
+        np.testing.assert_allclose(af.attention_entropy(law, mu), -(rows * np.log(rows)).sum(axis=1), rtol=1e-10)
     causal = af.Attention(af.dot_product(np.eye(3), np.eye(3)), np.eye(3), mask=af.Causal())
     assert float(af.attention_entropy(causal, af.Particles(points))[0]) == 0.0
     flat = af.Attention(af.dot_product(np.zeros((3, 3)), np.eye(3)), np.eye(3))
@@ -194,3 +197,69 @@ def test_renyi_centres_against_the_definition(rng):
         if all(angle[i, j] > 0.4 for j in chosen):
             chosen.append(i)
     np.testing.assert_array_equal(np.flatnonzero(af.renyi_centres(mu, 0.4)), chosen)
+
+
+def masked_rates(beta: float, order: np.ndarray, on_sphere: bool):
+    """The velocity of causal softmax attention by explicit masked sums in NumPy, as a function of flat tokens of the plane."""
+
+    def rates(flat: np.ndarray) -> np.ndarray:
+        x = flat.reshape(-1, 2)
+        p = np.where(order[:, None] >= order[None], np.exp(beta * x @ x.T), 0)
+        v = (p / p.sum(axis=1, keepdims=True)) @ x
+        return (v - on_sphere * np.sum(v * x, axis=1, keepdims=True) * x).ravel()
+
+    return rates
+
+
+def differences(f, flat: np.ndarray, h: float = 1e-6) -> np.ndarray:
+    """The derivative of a function by central differences, column by column."""
+    return np.stack([(f(flat + h * e) - f(flat - h * e)) / (2 * h) for e in np.eye(len(flat))], axis=1)
+
+
+# The order of the tokens is not that of their rows.
+ORDER = np.array([2.0, 0.0, 3.0, 1.0])
+
+
+def test_the_lipschitz_constant_of_a_causal_law_is_of_masked_sums(rng):
+    points = rng.normal(size=(4, 2))
+    matrix = differences(masked_rates(1.5, ORDER, False), points.ravel())
+    law, expected = af.simple_attention(1.5, 2, mask=af.Causal()), np.linalg.norm(matrix, 2)
+    assert float(af.local_lipschitz(law, af.Particles(points, order=ORDER), 400)) == pytest.approx(expected, rel=1e-5)
+    free = float(af.local_lipschitz(af.simple_attention(1.5, 2), af.Particles(points), 400))
+    assert abs(free - expected) > 0.05 * expected, "the mask matters"
+
+
+def test_the_linearization_of_a_causal_law_is_of_masked_sums():
+    """Tokens at the first token's place or opposite to it stand still on the circle; coordinates are the angles along their tangents."""
+    angle = np.array([0.0, 0.0, np.pi, np.pi]) + 0.3
+    law, rates = af.simple_attention(1.5, 2, mask=af.Causal()), masked_rates(1.5, ORDER, True)
+
+    def turning(a: np.ndarray) -> np.ndarray:
+        v = rates(np.stack([np.cos(a), np.sin(a)], axis=1).ravel()).reshape(-1, 2)
+        return -np.sin(a) * v[:, 0] + np.cos(a) * v[:, 1]
+
+    np.testing.assert_allclose(turning(angle), 0, atol=1e-15)
+    expected = np.sort(np.linalg.eigvals(differences(turning, angle)).real)[::-1]
+    points = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    found = np.asarray(af.linearisation(law, af.Particles(points, order=ORDER, space=af.Sphere())))
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+    assert expected[0] > 0.04, "a saddle"
+
+
+def test_the_lyapunov_exponents_of_a_causal_law_are_of_masked_sums(rng):
+    """All together they are the growth of volumes under the whole flow, here by differences of Runge-Kutta steps in NumPy."""
+    points, t1, steps = 0.5 * rng.normal(size=(4, 2)), 1.0, 20
+    rates, h = masked_rates(1.5, ORDER, False), t1 / steps
+
+    def flow(x: np.ndarray) -> np.ndarray:
+        for _ in range(steps):
+            k1 = rates(x)
+            k2 = rates(x + h / 2 * k1)
+            k3 = rates(x + h / 2 * k2)
+            x = x + h / 6 * (k1 + 2 * k2 + 2 * k3 + rates(x + h * k3))
+        return x
+
+    mu, law = af.Particles(points, order=ORDER), af.simple_attention(1.5, 2, mask=af.Causal())
+    found = af.lyapunov_exponents(law, mu, t1, steps=steps, count=8)
+    _, volume = np.linalg.slogdet(differences(flow, points.ravel()))
+    assert float(jnp.sum(found)) == pytest.approx(volume / t1, rel=1e-6)

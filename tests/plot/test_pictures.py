@@ -188,3 +188,20 @@ def test_the_panels_of_a_summary_are_at_the_times_they_say():
         (dots,) = [c for c in ax.collections if type(c).__name__ == "PathCollection"]
         np.testing.assert_allclose(np.sort(np.asarray(dots.get_offsets()), axis=0), np.sort(k + np.eye(2), axis=0))
         assert ax.get_xlim() == figure.axes[0].get_xlim(), "one box for all"
+
+
+@pytest.mark.parametrize("dim", [1, 2, 4])
+def test_a_summary_of_a_mixture_shows_its_components(dim):
+    """In the plane an ellipse a component at five frames, and the way of each mean; on the line a band for each."""
+    start = af.GaussianMixture([0.5, 0.5], np.stack([-np.ones(dim), np.ones(dim)]), [np.eye(dim), 4 * np.eye(dim)])
+    path = path_of([start.push(lambda x, k=k: (1 + k) * x) for k in range(6)])
+    (ax,) = af.plot.summary(path).axes
+    if dim == 1:
+        assert (len(ax.lines), len(ax.collections)) == (2, 2)
+        np.testing.assert_allclose(ax.lines[1].get_ydata(), 1.0 + np.arange(6), atol=1e-12)
+        return
+    assert len(ax.lines) == 2 * 5 + 2
+    last = np.stack(ax.lines[9].get_data())
+    np.testing.assert_allclose(np.hypot(*(last - 6)), 12, rtol=1e-12)
+    np.testing.assert_allclose(ax.lines[-1].get_xdata(), 1.0 + np.arange(6), atol=1e-12)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["$t = 0$", "$t = 2$"]

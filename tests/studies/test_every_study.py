@@ -31,9 +31,14 @@ PANELS = {
     "resnet": 3,
 }
 CHECKS = {"circle": 10, "demo": 6, "mixture": 5, "scores": 11}
+# Studies that `make test` runs too: up to seven seconds of processor time each at the small size, as it compiles.
+QUICK = {
+    *("blocks", "bridges", "centres", "circle", "clustering", "consensus", "context", "equiangular", "fashion", "gaussians", "geometries"),
+    *("heat", "hemisphere", "iterations", "langevin", "lipschitz", "metastable", "mixture", "particles", "resnet", "scores"),
+}
 
 
-@pytest.fixture(scope="module", params=studies())
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=[pytest.mark.quick] * (name in QUICK)) for name in studies()])
 def study(request):
     return studies()[request.param]
 

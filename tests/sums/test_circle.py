@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow.sums import Atoms, Transform, average, fitted
+from attnflow.sums import Atoms, Pairs, Rows, Transform, average, fitted
 from attnflow.sums.circle import rings
 from attnflow.sums.mask import Sight
 from attnflow.sums.plan import Extent, _modes, _with_exact_rows
@@ -61,7 +61,7 @@ def test_derivatives_on_the_circle_in_every_direction(causal, rng):
     sight = Sight(af.Causal(), jnp.asarray(ORDER), jnp.asarray(ORDER)) if causal else None
 
     def loss(q, k, b):
-        return paired(plan.softmax(q, k, b, sight), cotangents)
+        return paired(plan.softmax(Rows(q, k, b, sight=sight)), cotangents)
 
     changes = [[rng.normal(size=part.shape) for part in rows]]
     for which, row in ((0, 7), (1, 7), (1, 0)):
@@ -89,7 +89,7 @@ def test_second_derivatives_on_the_circle_are_right_and_third_ones_refused(causa
 
     def along(h):
         moved = (jnp.asarray(p) + h * jnp.asarray(c) for p, c in zip(rows, change))
-        return paired(plan.softmax(*moved, sight), cotangents)
+        return paired(plan.softmax(Rows(*moved, sight=sight)), cotangents)
 
     exact = bend(lambda h: paired(softmax(*(p + h * c for p, c in zip(rows, change)), causal), cotangents))
     for second in (jax.grad(jax.grad(along)), lambda h: jax.jvp(jax.grad(along), (h,), (jnp.ones(()),))[1]):
@@ -136,7 +136,7 @@ def test_derivatives_of_the_gaussian_series(place, rng):
     k = k / np.linalg.norm(k, axis=1, keepdims=True) if place == "sphere" else k
     q, b = k[::-1] @ (np.eye(d) + 0.2 * rng.normal(size=(d, d))) + 0.3, 0.5 * rng.normal(size=N)
     atoms = Atoms(jnp.asarray(k), jnp.asarray(b))
-    plan = fitted(af.dot_product(np.eye(d), np.eye(d)), jnp.asarray(q), atoms, af.Spectral(1e-10 if d < 3 else 1e-8))
+    plan = fitted(Pairs(af.dot_product(np.eye(d), np.eye(d)), jnp.asarray(q), atoms), af.Spectral(1e-10 if d < 3 else 1e-8))
     assert isinstance(plan, Transform)
     plan = dataclasses.replace(plan, tilted=place == "tilted", exact=16 if place == "exact rows" else 0)
     rows, cotangents = (q, k, b), (rng.normal(size=N), rng.normal(size=(N, d)))
@@ -145,7 +145,7 @@ def test_derivatives_of_the_gaussian_series(place, rng):
     @jax.jit
     def derivatives(primals, change):
         def loss(*rows):
-            return paired(plan.softmax(*rows), cotangents)
+            return paired(plan.softmax(Rows(*rows)), cotangents)
 
         return jax.jvp(loss, primals, change)[1], jax.grad(loss, (0, 1, 2))(*primals)
 
@@ -179,17 +179,17 @@ def test_one_token_off_the_circle(side, rng):
     b, off = np.full(N, -np.log(N)), x.copy()
     off[11] *= 1 + 9e-8
     queries, keys = (off, x) if side == "queries" else (x, off)
-    plan = fitted(logit, jnp.asarray(x), Atoms(jnp.asarray(x), jnp.asarray(b)), af.Spectral())
+    plan = fitted(Pairs(logit, jnp.asarray(x), Atoms(jnp.asarray(x), jnp.asarray(b))), af.Spectral())
     assert plan.circle
     atoms = Atoms(jnp.asarray(keys), jnp.asarray(b))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        other = fitted(logit, jnp.asarray(queries), atoms, af.Spectral())
+        other = fitted(Pairs(logit, jnp.asarray(queries), atoms), af.Spectral())
     assert not getattr(other, "circle", False)
     found, exact = average(logit, jnp.asarray(queries), atoms, other), softmax(9 * queries, keys, b)
     assert max(np.abs(f - e).max() for f, e in zip(found, exact)) <= 1e-9
     assert np.isnan(average(logit, jnp.asarray(queries), atoms, plan)[0]).all()
-    report = plan.report(jnp.asarray(9 * queries), jnp.asarray(keys), jnp.asarray(b))["sums"]
+    report = plan.report(Rows(jnp.asarray(9 * queries), jnp.asarray(keys), jnp.asarray(b)))["sums"]
     assert report["fill"] > 1
     assert report["error"] >= np.abs(softmax(9 * queries, keys, b)[0] - softmax(9 * x, x, b)[0]).max() > 1e-8
 
@@ -200,9 +200,9 @@ def test_what_is_known_of_the_lengths_is_in_the_report(rng):
     q, k, b = on_circle(rng, r=9.0)
     off = k.copy()
     off[11] *= 1 + 1e-11
-    plan = fitted(af.dot_product(3 * np.eye(2), 3 * np.eye(2)), jnp.asarray(k), Atoms(jnp.asarray(k), jnp.asarray(b)), af.Spectral())
-    found, exact = plan.softmax(jnp.asarray(q), jnp.asarray(off), jnp.asarray(b)), softmax(q, off, b)
-    report = plan.report(jnp.asarray(q), jnp.asarray(off), jnp.asarray(b))["sums"]
+    plan = fitted(Pairs(af.dot_product(3 * np.eye(2), 3 * np.eye(2)), jnp.asarray(k), Atoms(jnp.asarray(k), jnp.asarray(b))), af.Spectral())
+    found, exact = plan.softmax(Rows(jnp.asarray(q), jnp.asarray(off), jnp.asarray(b))), softmax(q, off, b)
+    report = plan.report(Rows(jnp.asarray(q), jnp.asarray(off), jnp.asarray(b)))["sums"]
     assert 9e-11 <= report["error"] <= plan.tolerance
     assert max(np.abs(f - e).max() for f, e in zip(found, exact)) <= report["error"]
 
@@ -241,7 +241,7 @@ def test_the_numbers_of_a_plan_on_the_host_overflow_quietly():
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         atoms, logit = Atoms(jnp.ones((3, 2)), jnp.zeros(3)), af.dot_product(np.eye(2), np.eye(2))
-        assert _with_exact_rows(plan, logit, atoms.points, atoms, np.inf, share)[1].startswith("the sums of 2 queries are too small")
+        assert _with_exact_rows(plan, Pairs(logit, atoms.points, atoms), np.inf, share)[1].startswith("the sums of 2 queries are too small")
         for side in (1e308, np.inf, np.nan):
             assert min(_modes(plan, Extent(jnp.array([side, side]), *[jnp.zeros(())] * 3))) >= 2**60
 
@@ -276,7 +276,7 @@ def test_planning_leaks_no_numpy_warning(name, dtype, rng):
         warnings.simplefilter("ignore", UserWarning)
         warnings.simplefilter("error", RuntimeWarning)
         logit = af.dot_product(identity, identity, temperature=dtype(temperature))
-        engine = fitted(logit, atoms.points, atoms, af.Spectral(tolerance))
+        engine = fitted(Pairs(logit, atoms.points, atoms), af.Spectral(tolerance))
     if name.startswith("huge"):
         assert not isinstance(engine, Transform)
     elif name != "loose":

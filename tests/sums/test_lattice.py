@@ -97,10 +97,8 @@ def test_derivatives_of_lattice_sums(rng):
 
 
 def test_the_engine_of_a_grid_is_the_lattice(rng):
-    from attnflow.attention.on_grid import lattice_of
-
-    assert lattice_of(grids(rng)["plane"]) == Lattice((40, 45), False)
-    assert lattice_of(af.Grid.uniform([af.Icosphere(4)])) is None
+    assert grids(rng)["plane"].lattice == Lattice((40, 45), False)
+    assert af.Grid.uniform([af.Icosphere(4)]).lattice is None
 
 
 def test_what_a_grid_refuses():

@@ -14,7 +14,8 @@ def test_both_logits_with_rectangular_matrices(rng, p):
     np.testing.assert_allclose(af.dot_product(Q, K, 0.7)(jnp.asarray(x), jnp.asarray(y)), (x @ Q.T) @ (y @ K.T).T / 0.7, atol=1e-12)
     np.testing.assert_allclose(af.squared_distance(Q, K, 0.7)(jnp.asarray(x), jnp.asarray(y)), -(gap**2).sum(-1) / 0.7, atol=1e-12)
     # The form in rows, which engines without differences take, is the same.
-    queries, bias, rest, keys = af.squared_distance(Q, K, 0.7).centred(jnp.asarray(x), jnp.asarray(y), jnp.ones(3))
+    logit = af.squared_distance(Q, K, 0.7)
+    (queries, rest), (keys, bias) = logit.queries(jnp.asarray(x), None, jnp.ones(3)), logit.keys(jnp.asarray(y), None, jnp.ones(3))
     np.testing.assert_allclose(queries @ keys.T + bias[None] + rest[:, None], -(gap**2).sum(-1) / 0.7, atol=1e-12)
 
 
@@ -34,7 +35,7 @@ def test_dot_product_with_biases(rng):
         logit = af.dot_product(Q, K, 0.7, query_bias, key_bias)
         np.testing.assert_allclose(logit(jnp.asarray(x), jnp.asarray(y)), expected, atol=1e-12)
         far = np.array([30.0, -20.0, 10.0])
-        queries, bias, rest, keys = logit.centred(jnp.asarray(x), jnp.asarray(y), jnp.asarray(far))
+        (queries, rest), (keys, bias) = (f(jnp.asarray(z), None, jnp.asarray(far)) for f, z in ((logit.queries, x), (logit.keys, y)))
         np.testing.assert_allclose(queries @ keys.T + bias[None] + rest[:, None], expected, atol=1e-11)
     assert af.dot_product(Q, Q, 0.7, a, b).psd
 

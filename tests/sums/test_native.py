@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 import attnflow as af
-from attnflow.sums import choose, native
+from attnflow.sums import Rows, choose, native
 from attnflow.sums.reductions import softmax
 
 needs_kernel = pytest.mark.skipif(not native.available(), reason=f"the compiled kernel is off: {native.status().why}")
@@ -169,8 +169,8 @@ def test_derivatives_are_those_of_dense(rng, d):
     primals = (*primals[:2], primals[2].at[4].set(-jnp.inf), primals[3])
     tangents = tuple(jnp.asarray(rng.normal(size=a.shape)) for a in primals)
     engines = af.Streamed(8, 8, native=True), af.Dense()
-    forward = [jax.jvp(lambda *a, e=e: softmax(e, *a), primals, tangents) for e in engines]
-    loss = lambda e: lambda *a: jnp.sum(jnp.sin(softmax(e, *a)[0])) + jnp.sum(jnp.cos(softmax(e, *a)[1]))  # noqa: E731
+    forward = [jax.jvp(lambda *a, e=e: softmax(e, Rows(*a[:3]), a[3]), primals, tangents) for e in engines]
+    loss = lambda e: lambda *a: jnp.sum(jnp.sin(softmax(e, Rows(*a[:3]), a[3])[0])) + jnp.sum(jnp.cos(softmax(e, Rows(*a[:3]), a[3])[1]))  # noqa: E731
     backward = [jax.grad(loss(e), argnums=(0, 1, 2, 3))(*primals) for e in engines]
     for got, expected in zip(jax.tree.leaves((forward[0], backward[0])), jax.tree.leaves((forward[1], backward[1])), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-12)

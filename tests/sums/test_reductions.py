@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 import attnflow as af
-from attnflow.sums import Atoms, average, log_integral, nearest_average
+from attnflow.sums import Atoms, Rows, average, log_integral, nearest_average
 from attnflow.sums.reductions import softmax
 
 ENGINES = [af.Dense(), af.Streamed(4, 3, native=False), af.Streamed(64, 64, native=False), af.Streamed()]
@@ -34,7 +34,7 @@ def test_engines_agree_with_numpy(m, n, d, beta, seed):
     w[rng.integers(n)] = 1.0
     with np.errstate(divide="ignore"):
         log_w = np.log(w)
-    logit = af.Logit(beta * jnp.eye(d))
+    logit = af.Quadratic(beta * jnp.eye(d))
     expected = reference(beta * x @ y.T, log_w, y)
     for engine in ENGINES:
         atoms = Atoms(jnp.asarray(y), jnp.asarray(log_w))
@@ -57,7 +57,7 @@ def test_derivatives_against_plain_autodiff(rng, engine):
     def loss(f):
         return lambda *a: jnp.sum(jnp.sin(f(*a)[0])) + jnp.sum(jnp.cos(f(*a)[1]))
 
-    ours = lambda *a: softmax(engine, *a)  # noqa: E731
+    ours = lambda q, k, b, v: softmax(engine, Rows(q, k, b), v)  # noqa: E731
     tangents = tuple(jnp.asarray(rng.normal(size=a.shape)) for a in (q, k, b, v))
     for got, expected in zip(jax.jvp(ours, (q, k, b, v), tangents)[1], jax.jvp(plain, (q, k, b, v), tangents)[1], strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-12)
@@ -94,10 +94,10 @@ def test_streamed_memory_is_linear(derivative):
 def test_low_temperature_and_coincident_tokens(engine):
     points = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     atoms = Atoms(points, jnp.log(jnp.full(4, 0.25)))
-    norm, mean = average(af.Logit(1e6 * jnp.eye(2)), points, atoms, engine)
+    norm, mean = average(af.Quadratic(1e6 * jnp.eye(2)), points, atoms, engine)
     np.testing.assert_allclose(norm, 1e6 + np.log([0.5, 0.5, 0.25, 0.25]), rtol=1e-15)
     np.testing.assert_allclose(mean, points, atol=1e-15)
-    np.testing.assert_allclose(nearest_average(af.Logit(jnp.eye(2)), points, atoms, engine), points, atol=1e-15)
+    np.testing.assert_allclose(nearest_average(af.Quadratic(jnp.eye(2)), points, atoms, engine), points, atol=1e-15)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -105,14 +105,14 @@ def test_ties_are_shared_by_mass_and_massless_keys_are_not_seen(engine):
     points = jnp.array([[0.6, 0.8], [0.8, 0.6], [5.0, 5.0]])
     atoms = Atoms(points, jnp.log(jnp.array([0.25, 0.75, 0.0])))
     # Both massive keys have the same product with (1, 1), up to round-off.
-    got = nearest_average(af.Logit(jnp.eye(2)), jnp.array([[1.0, 1.0]]), atoms, engine)
+    got = nearest_average(af.Quadratic(jnp.eye(2)), jnp.array([[1.0, 1.0]]), atoms, engine)
     np.testing.assert_allclose(got, [[0.25 * 0.6 + 0.75 * 0.8, 0.25 * 0.8 + 0.75 * 0.6]], rtol=1e-14)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_results_repeat_bitwise(rng, engine):
     q, k, b, v = (jnp.asarray(rng.normal(size=s)) for s in [(50, 3), (70, 3), (70,), (70, 3)])
-    first, second = softmax(engine, q, k, b, v), softmax(engine, q, k, b, v)
+    first, second = softmax(engine, Rows(q, k, b), v), softmax(engine, Rows(q, k, b), v)
     np.testing.assert_array_equal(first[1], second[1])
 
 
@@ -131,7 +131,7 @@ def test_a_tile_is_not_empty():
 
 
 def test_what_is_not_an_engine_is_named():
-    from attnflow.sums.choose import check_engine
+    from attnflow.sums.choose import check_request
 
     with pytest.raises(TypeError, match=r"sums must be None, Dense.*got 'fast'"):
-        check_engine("fast")
+        check_request("fast")

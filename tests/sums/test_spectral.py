@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import attnflow as af
 from attnflow._special import scaled_bessel
-from attnflow.sums import Atoms, Transform, average, fitted, log_integral
+from attnflow.sums import Atoms, Pairs, Transform, average, fitted, log_integral
 
 N = 400
 
@@ -35,7 +35,7 @@ def quietly(logit, x, atoms, tolerance):
     """The engine that serves, whichever it is."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return fitted(logit, x, atoms, af.Spectral(tolerance))
+        return fitted(Pairs(logit, x, atoms), af.Spectral(tolerance))
 
 
 def errors(logit, x, atoms, engine):
@@ -225,7 +225,6 @@ def test_automatic_choice(monkeypatch):
     assert af.plan(law, mu) is None
     choice = sys.modules["attnflow.sums.choose"]
     monkeypatch.setattr(choice, "SPECTRAL_PAIRS", 100)
-    monkeypatch.setattr("attnflow.flow.plan.SPECTRAL_PAIRS", 100)
     monkeypatch.setattr(choice, "PAIR_SECONDS", {"float64": 1.0})
     assert isinstance(af.plan(law, mu), Transform)
     assert "spectral" in af.solve(law, mu, t1=0.1, save_at=2).stats["engine"]

@@ -341,3 +341,14 @@ def test_bad_input_is_named(rng, key):
         af.mmd(plane, plane, 0.0)
     with pytest.raises(ValueError, match=r"a spectral sum is for tokens in R\^1, R\^2 or R\^3, got R\^5"):
         af.mmd(af.Particles(np.eye(5)), af.Particles(np.eye(5)), 1.0, sums=af.Spectral())
+
+
+def test_a_larger_circle_has_larger_distances(rng):
+    """Arc lengths on a circle of radius r are r times those of the angles, and two radii are two spaces."""
+    angles = rng.uniform(0, 2 * np.pi, (2, 7))
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+    unit = [af.Particles(x, space=af.Sphere()) for x in points]
+    large = [af.Particles(3 * x, space=af.Sphere(radius=3.0)) for x in points]
+    np.testing.assert_allclose(af.wasserstein2(*large), 3 * af.wasserstein2(*unit), rtol=1e-12)
+    with pytest.raises(ValueError, match="must live on one space, got Sphere and Sphere of radius 3"):
+        af.wasserstein2(unit[0], large[0])

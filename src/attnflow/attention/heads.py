@@ -7,10 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._check import field, instance
-from attnflow.attention.field import Combined, check_at, combine, union
 from attnflow.attention.law import Law
-from attnflow.measures import Affine, FlowingMeasure, Particles
-from attnflow.sums import Engine
+from attnflow.measures import FlowingMeasure, Particles, Velocity, velocity_of
+from attnflow.measures.field import check_at, union
+from attnflow.measures.velocity import total
+from attnflow.sums import Request
 
 
 class MultiHead(Law):
@@ -24,9 +25,9 @@ class MultiHead(Law):
             raise ValueError("MultiHead needs at least one law in heads, got none")
         self.heads = tuple(field(f"heads[{i}]", head) for i, head in enumerate(heads))
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> Affine | Combined:
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
-        return combine([head.at(mu, t, sums) for head in self.heads], 1 / len(self.heads))
+        return total([velocity_of(head, mu, t, sums) for head in self.heads]).scaled(1 / len(self.heads))
 
     def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "heads m n"]:
         """One attention matrix a head."""

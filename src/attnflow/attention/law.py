@@ -1,105 +1,101 @@
-"""An attention law: logit x normalisation x value."""
+"""An attention law: logit x normalization x value."""
 
 import abc
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from attnflow import _check as check
-from attnflow._arrays import array, cast, floats, on_host, rows, square
+from attnflow._arrays import array, cast, floats, known, on_host, rows, square
 from attnflow._linalg import is_psd
-from attnflow._rows import times
-from attnflow.attention.field import Field, check_at, query_order
-from attnflow.attention.normalisations.base import Average, Normalisation
+from attnflow.attention.normalisations.base import Normalisation
 from attnflow.attention.normalisations.softmax import Softmax
-from attnflow.attention.on_grid import check_grid, lattice_of, mask_on, on_axes, order_of, sharpness
-from attnflow.measures import Affine, FlowingMeasure, Gaussian, Grid, Order, Particles
-from attnflow.sums import ALiBi, Atoms, Causal, Engine, Explicit, Gap, Logit, Mask, Window, warn_of_round_off
+from attnflow.measures import Affine, FlowingMeasure, Velocity
+from attnflow.measures.field import Field, check_at
+from attnflow.measures.velocity import Of, query_order
+from attnflow.sums import Gap, Logit, Mask, Quadratic, Request
 
 
 class Law(Field):
     """A field made of attention, which has a matrix to look at."""
 
     @abc.abstractmethod
-    def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "... m n"]:
+    def weights(self, x: Float[Array, "m d"], mu: Any, order: Float[Array, " m"] | None = None) -> Float[Array, "... m n"]:
         """The attention matrix: row $i$ says how the query $x_i$ weighs the tokens of `mu`.
 
-        Under a mask `order` is that of the queries; without it the queries are the tokens of `mu`, row by row.
+        Under a mask or with positions `order` is that of the queries; without it the queries are the tokens of `mu`, row by row.
         """
 
 
 class Attention(Law):
-    r"""$\Gamma_\mu(x) = V \int k(x, y)\, y \,d\mu(y)$, where the normalisation makes the kernel $k$ from the logit.
+    r"""$\Gamma_\mu(x) = V \int k(x, y)\, y \,d\mu(y)$, where the normalization makes the kernel $k$ from the logit.
 
     **Arguments:**
 
-    - `logit`: from `dot_product` or `squared_distance`.
-    - `value`: $V$, `[d, d]`.
-    - `normalize`: `Softmax()`, `Unnormalized()`, `Sinkhorn()`, `Hardmax()`, `Sigmoid()` or `Linear()`.
+    - `logit`: from `dot_product`, `squared_distance` or `rotary`.
+    - `value`: $V$, `[d, d]`; or the factors `(O, W)` of a trained head, `[d, e]` and `[e, d]`, or `(O, W, b)` with a bias:
+      $O \int k(x, y) (W y + b) \,d\mu(y)$, and nothing of size $d \times d$ is formed.
+    - `normalize`: `Softmax()`, `Unnormalized()`, `Sinkhorn()`, `Hardmax()`, `Sigmoid()`, `Sparsemax()` or `Linear()`.
     - `mask`: `Causal()`, `Window(width)`, `ALiBi(slope)` or `Explicit(matrix)`; integrals are then over the keys that are seen. The
       velocity of a masked law takes the order of its queries, `velocity(x, order)`.
     """
 
     logit: Logit
-    value: Float[Array, "d d"]
+    out: Float[Array, "d e"]
+    inner: Affine | None
     normalize: Normalisation
     mask: Mask | None
 
     def __init__(self, logit: Logit, value: Any, normalize: Normalisation | None = None, mask: Mask | None = None):
         self.logit = check.instance("logit", logit, Logit, "a Logit", "give af.Attention(af.dot_product(Q, K), V)")
-        self.value = square("value", value)
+        self.out, self.inner = _factors(value) if isinstance(value, tuple) else (square("value", value), None)
         due = "a normalization such as af.Softmax()"
         self.normalize = Softmax() if normalize is None else check.instance("normalize", normalize, Normalisation, due)
         self.mask = None if mask is None else check.instance("mask", mask, Mask, "a mask such as af.Causal()")
         if mask is not None:
             self.normalize.check_maskable()
-        if len(self.value) != logit.dim:
-            raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {list(self.value.shape)}")
+        columns = (self.out if self.inner is None else self.inner.matrix).shape[1]
+        if columns != logit.dim:
+            got = list(self.out.shape) if self.inner is None else list(self.inner.matrix.shape)
+            raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {got}")
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "AttentionVelocity | Affine":
+    @property
+    def value(self) -> Array:
+        """$V$, formed where it is given by factors."""
+        return self.out if self.inner is None else self.out @ self.inner.matrix
+
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         law = self._fitted(mu)
-        if isinstance(mu, Gaussian):
-            if self.mask is not None:
-                raise ValueError("a mask needs tokens in order, got a Gaussian; draw tokens with mu.sample(n, key=key)")
-            return law.normalize.gaussian(law.logit, mu).after(law.value)
-        atoms = law._atoms(mu)
-        warn_of_round_off(law.logit, atoms, sums)
-        if isinstance(self.mask, Causal | Window | ALiBi):
-            # In order, so that a streamed sum can skip the tiles that nobody sees.
-            ranks = jnp.argsort(mu.sequence)  # pyright: ignore[reportAttributeAccessIssue]
-            atoms = jax.tree.map(lambda leaf: leaf[ranks], atoms._replace(mask=None))._replace(mask=atoms.mask)
-        form = law.logit.A if isinstance(mu, Grid) else None
-        return AttentionVelocity(on_axes(law.normalize.average(law.logit, atoms, sums), mu), law.value, law.mask, form, order_of(mu))
+        mu.check_law(law)
+        # The average of W y + b is W of the average of y, where the engine averages the tokens anyway and no bias counts how much is seen.
+        after = law.inner is not None and law.logit.keys_are_tokens and not _has_bias(law.inner)
+        average = law.normalize.over(mu, law.logit, None if after else law.inner, law.mask, sums)
+        average = mu.around(average)
+        if law.mask is not None or law.logit.positional:
+            average = InOrder(average, law.mask, law.logit.positional, mu.order_axis)
+        if np.isfinite(mu.sharpest):
+            average = OnCells(average, law.logit.form.A)
+        if after:
+            assert law.inner is not None
+            average = average.after(law.inner.matrix)
+        return average.after(law.out).on(mu.dim)
 
-    def weights(self, x: Float[Array, "m d"], mu: Particles, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
-        check.measure("mu", mu, (Particles, Grid), "Particles or a Grid")
+    def weights(self, x: Float[Array, "m d"], mu: Any, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+        check.measure("mu", mu, FlowingMeasure, "Particles or a Grid")
         law, x = self._fitted(mu), rows("x", x, mu.dim).astype(mu.dtype)
-        atoms, order = law._atoms(mu), query_order(order, x)
-        if self.mask is None:
-            return law.normalize.weights(law.logit, x, atoms)
-        if order is None and len(x) != len(mu.points):
-            raise ValueError(f"a masked law needs the order of the queries, got {len(x)} queries without; call weights(x, mu, order)")
-        asked = queries_order(self.mask, x, atoms.order if order is None else order, order_of(mu))
-        return law.normalize.weights(law.logit, x, atoms, asked)
-
-    def _atoms(self, mu: FlowingMeasure) -> Atoms:
-        """The tokens or cells as keys; under a mask with their order."""
-        if not isinstance(mu, Particles | Grid):
-            raise TypeError(f"attention acts on Particles, a Gaussian and a Grid, got {type(mu).__name__}")
-        if isinstance(mu, Grid):
-            check_grid(self, mu)
-        if self.mask is None:
-            return Atoms(*mu.keys, engine=lattice_of(mu))
-        if isinstance(self.mask, Explicit):
-            if len(self.mask.matrix) != len(mu.points):
-                raise ValueError(f"the mask is for {len(self.mask.matrix)} tokens, got {len(mu.points)}")
-            return Atoms(mu.points, mu.log_weights, self.mask.rows, self.mask)
-        return Atoms(mu.points, mu.log_weights, mu.sequence, mask_on(self.mask, mu), lattice_of(mu))
+        mu.check_law(law)
+        atoms, order = mu.atoms(law.mask, law.logit.positional), query_order(order, x)
+        if order is None and atoms.order is not None:
+            if len(x) != len(atoms.points):
+                raise ValueError(f"a masked law needs the order of the queries, got {len(x)} queries without; call weights(x, mu, order)")
+            order = atoms.order
+        if order is not None and mu.order_axis is not None:
+            mu.order_axis.check(order)
+        return law.normalize.weights(law.logit, x, atoms, None if order is None else array(order, x.dtype))
 
     def _fitted(self, mu: FlowingMeasure) -> "Attention":
         """This law in the precision of the measure, refused if the dimensions differ."""
@@ -108,55 +104,65 @@ class Attention(Law):
         return cast(self, mu.dtype)
 
 
-class AttentionVelocity(eqx.Module):
-    """`x -> V integral k(x, y) y dmu(y)` for one measure; `report` has the convergence of what was iterated, and on a grid, whose cells
-    must be finer than the kernel, the `sharpness` of the kernel, from the matrix `form` of the logit."""
+class InOrder(Of):
+    """A velocity that depends on the order of its queries: they come in order, so that a streamed sum can skip what nobody sees."""
 
-    average: Average
-    value: Float[Array, "d d"]
+    velocity: Velocity
     mask: Mask | None
-    form: Float[Array, "d d"] | None = None
-    axis: Order | None = eqx.field(static=True, default=None)
+    positional: bool = eqx.field(static=True)
+    axis: Any = eqx.field(static=True)
 
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        return times(self._seen(x, order), self.value)
-
-    def relative(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        """`V (integral k(x, y) y dmu(y) - x)`."""
-        return times(self._seen(x, order) - x, self.value)
-
-    def _seen(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None) -> Float[Array, "m d"]:
-        """The average at each query over what it sees."""
-        x, order = rows("x", x, len(self.value)), query_order(order, x)
-        if self.mask is None:
-            return self.average(x)
-        order = queries_order(self.mask, x, order, self.axis)
-        if isinstance(self.mask, Explicit):
-            return self.average(x, order)
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
+        if self.mask is not None and self.mask.by_rows and not self.positional:
+            return self.velocity(x)
+        if order is None:
+            raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
+        if self.axis is not None:
+            self.axis.check(order)
+        order = array(order, x.dtype)
+        if self.mask is None or self.mask.by_rows:
+            return self.velocity(x, order)
         ranks = jnp.argsort(order)
-        return jnp.zeros_like(x).at[ranks].set(self.average(x[ranks], order[ranks]))
+        found = self.velocity(x[ranks], order[ranks])
+        return jnp.zeros_like(found).at[ranks].set(found)
 
-    @property
-    def needs_order(self) -> bool:
-        """Whether the velocity at a query depends on the query's order."""
-        return self.mask is not None
+
+class OnCells(Of):
+    """A velocity on cells, which must be finer than the kernel: it reports the `sharpness` of the kernel, from the matrix of the logit."""
+
+    velocity: Velocity
+    form: Float[Array, "d d"]
+
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
+        return self.velocity(x, order)
 
     @property
     def report(self) -> dict[str, PyTree]:
-        return self.average.report | ({} if self.form is None else {"sharpness": sharpness(self.form)})
+        """One over the square of the width of the kernel: the largest singular value of the matrix."""
+        form = self.form
+        if known(form):
+            sharpness = jnp.asarray(np.linalg.norm(np.asarray(form, dtype=np.float64), 2), form.dtype)
+        else:
+            sharpness = jnp.sqrt(jnp.linalg.eigvalsh(form.T @ form)[-1])
+        return self.velocity.report | {"sharpness": sharpness}
 
 
-def queries_order(mask: Mask, x: Float[Array, "m d"], order: Float[Array, " m"] | None, axis: Order | None) -> Float[Array, " m"]:
-    """The order of the queries: their rows under a mask matrix, else the given one, which must lie where the keys' order does."""
-    if isinstance(mask, Explicit):
-        if len(x) != len(mask.matrix):
-            raise ValueError(f"a mask matrix is for its {len(mask.matrix)} tokens themselves, got {len(x)} queries")
-        return mask.rows
-    if order is None:
-        raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
-    if axis is not None:
-        axis.check(order)
-    return array(order, x.dtype)
+def _factors(value: tuple) -> tuple[Array, Affine]:
+    """A value given by its factors, `O [d, e]`, `W [e, d]` and a bias `[e]` that may be left out."""
+    if len(value) not in (2, 3):
+        raise ValueError(f"value must be a matrix [d, d] or its factors (O, W) or (O, W, bias), got {len(value)} of them")
+    out, inner = floats("value[0]", value[0], "d e"), floats("value[1]", value[1], "e d")
+    bias = array(np.zeros(len(inner), inner.dtype)) if len(value) == 2 else array(floats("value[2]", value[2], "e"), inner.dtype)
+    if out.shape[1] != len(inner) or len(bias) != len(inner):
+        raise ValueError(
+            "the factors O [d, e], W [e, d] and bias [e] of value must agree, "
+            f"got {list(out.shape)}, {list(inner.shape)} and {list(bias.shape)}"
+        )
+    return out, Affine(inner, bias)
+
+
+def _has_bias(inner: Affine) -> bool:
+    return not known(inner.offset) or bool(np.asarray(inner.offset).any())
 
 
 def simple_attention(beta: Any, dim: int, normalize: Normalisation | None = None, mask: Mask | None = None) -> Attention:
@@ -165,4 +171,4 @@ def simple_attention(beta: Any, dim: int, normalize: Normalisation | None = None
     check.count("dim", dim, cure="the dimension of the tokens, simple_attention(beta, dim)")
     eye = array(np.eye(dim, dtype=number.dtype))
     A = on_host(lambda beta, eye: beta * eye, number, eye)
-    return Attention(Logit(A, psd=is_psd(A), gap=Gap(number)), eye, normalize, mask)
+    return Attention(Quadratic(A, psd=is_psd(A), gap=Gap(number)), eye, normalize, mask)

@@ -2,17 +2,14 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import cast, known, rows, square
+from attnflow._arrays import cast, rows, square
 from attnflow._check import instance
-from attnflow.attention.field import Field, check_at
-from attnflow.attention.on_grid import check_symmetry
-from attnflow.measures import FlowingMeasure, Grid, Particles
-from attnflow.spaces import Sphere
-from attnflow.sums import Engine, Logit
+from attnflow.measures import FlowingMeasure, Velocity
+from attnflow.measures.field import Field, check_at
+from attnflow.sums import Logit, Request
 
 
 class ZeroTemperature(Field):
@@ -35,29 +32,28 @@ class ZeroTemperature(Field):
     def __init__(self, logit: Logit, value: Any):
         instance("logit", logit, Logit, "a Logit", "give af.ZeroTemperature(af.dot_product(Q, K), V)")
         self.logit, self.value = logit, square("value", value)
-        if logit.P is not None or logit.p is not None:
+        if logit.form.P is not None or logit.form.p is not None:
             raise ValueError("the limit at zero temperature is known here for a dot product without a bias of the query, got another logit")
         if len(self.value) != logit.dim:
             raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {list(self.value.shape)}")
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Towards":
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> "Towards":
         check_at(mu, t, sums)
-        if not isinstance(mu, Particles | Grid) or not isinstance(mu.space, Sphere):
+        if mu.space.radius != 1:
             raise ValueError(f"the limit at zero temperature is for tokens or a Grid on the Sphere, got {type(mu).__name__} elsewhere")
         if mu.dim != self.logit.dim:
             raise ValueError(f"the law acts on R^{self.logit.dim}, got a measure on R^{mu.dim}")
-        if isinstance(mu, Grid) and known(self.logit, self.value):
-            check_symmetry(self, mu)
-        return cast(Towards(self.logit.A, self.value), mu.dtype)
+        mu.check_symmetry(self)
+        return cast(Towards(self.logit.form.A, self.value), mu.dtype)
 
 
-class Towards(eqx.Module):
+class Towards(Velocity):
     """`x -> V A x / |A x|`."""
 
     A: Float[Array, "d d"]
     value: Float[Array, "d d"]
 
-    def __call__(self, x: Float[Array, "m d"]) -> Float[Array, "m d"]:
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         key = rows("x", x, len(self.A)) @ self.A.T
         square = jnp.sum(key**2, axis=1, keepdims=True)
         some = square > 0

@@ -20,8 +20,7 @@ from attnflow.flow.segment import segment, start
 from attnflow.flow.solve import problem_of
 from attnflow.flow.times import Since
 from attnflow.flow.verdict import too_sharp
-from attnflow.measures import Grid, Particles
-from attnflow.spaces import Sphere
+from attnflow.measures import Particles
 from attnflow.sums import native
 
 Way = Literal["circle", "any"]
@@ -63,12 +62,14 @@ def way_of(field: Any, mu: Any, step: Any) -> Way:
     Softmax and unnormalised laws of few tokens on the circle have the stepper of `members`, three times as fast on many tokens of few
     coordinates. All else goes through the stepper of `solve`, vectorised: in three dimensions and more its matrix products are as fast.
     """
-    if not isinstance(mu, Particles) or not isinstance(mu.space, Sphere) or mu.dim != 2 or len(mu.points) > _WRITTEN_OUT:
+    if not isinstance(mu, Particles) or mu.space.radius != 1 or mu.dim != 2 or len(mu.points) > _WRITTEN_OUT:
         return "any"
     if step is not None or not isinstance(field, Attention) or field.mask is not None:
         return "any"
-    logit = field.logit
-    plain = all(part is None for part in (logit.P, logit.R, logit.p, logit.r, logit.constant))
+    if field.logit.positional or field.inner is not None:
+        return "any"
+    form = field.logit.form
+    plain = all(part is None for part in (form.P, form.R, form.p, form.r, form.constant))
     return "circle" if plain and isinstance(field.normalize, Softmax | Unnormalized) else "any"
 
 
@@ -83,7 +84,7 @@ def run_batch(plan: Plan, numbers: Numbers, keys: Key[Array, " b"], parameters: 
 def _circle(plan: Plan, numbers: Numbers, fields: Attention, mus: Any) -> tuple[dict[str, Array], Ends]:
     """Tokens `(cos a, sin a)`: the angle moves at `a' = <(-sin a, cos a), V m>`, m the average of the law."""
     fields = cast(fields, mus.points.dtype)
-    A, V = jnp.moveaxis(fields.logit.A, 0, -1), jnp.moveaxis(fields.value, 0, -1)
+    A, V = jnp.moveaxis(fields.logit.form.A, 0, -1), jnp.moveaxis(fields.value, 0, -1)
     log_mass = None if mus.weights is None else jnp.log(mus.weights).T
     scale = fields.normalize.log_scale if isinstance(fields.normalize, Unnormalized) else None
 
@@ -145,9 +146,9 @@ def _any(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]
     def one(key: Any, values: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
         # Made in here, as a field may hold functions that know the parameters.
         field, mu = plan.make(key, **values)
-        tolerances = (None, None) if isinstance(mu, Grid) else (numbers.rtol, numbers.atol)
+        tolerances = (numbers.rtol, numbers.atol) if mu.own_steps(span.length) is None else (None, None)
         problem = problem_of(field, mu, span.length, *tolerances, None, numbers.step, None, looks, numbers.until, False, None)
-        carry, _, report = start(problem, span.start)
+        carry, _, report, _ = start(problem, span.start)
         coarse = too_sharp(mu, report)
         carry, (_, saved), outcome = segment(problem, carry, span.start, span.frames, span.length, plan.max_steps)
         coarse = coarse | too_sharp(mu, outcome.report)

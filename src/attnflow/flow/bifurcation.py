@@ -11,7 +11,7 @@ from jaxtyping import Float
 from attnflow import _check as check
 from attnflow._special import zonal_harmonic
 from attnflow.flow.newton import Borders, System, bordered, borders, newton, system
-from attnflow.measures import Circle, Grid, Zonal
+from attnflow.measures import Grid
 
 _ITERATIONS = 20
 
@@ -55,11 +55,11 @@ def bifurcation(field: Any, uniform: Any, mode: int = 1) -> Bifurcation:
     """
     check.field("field", field)
     axis = uniform.axes[0] if isinstance(uniform, Grid) else None
-    if not isinstance(axis, Circle | Zonal):
+    if axis is None or not (axis.periodic or axis.bands):
         cure = "give af.Grid.uniform([af.Circle(cells)])"
         raise TypeError(check.refusal("uniform", "a Grid over the Circle or a Zonal axis", axis or uniform, cure))
     check.count("mode", mode)
-    if isinstance(axis, Zonal) and mode % 2 == 0:
+    if axis.bands and mode % 2 == 0:
         raise ValueError(f"on a Zonal axis mode must be odd, got {mode}: branches of even modes cross there, and bands undo the crossing")
     problem = system(InDiffusion(field), uniform, 1.0, None)
     Y = zonal_harmonic(mode, uniform.dim, np.asarray(uniform.points[:, 0], float))

@@ -11,9 +11,10 @@ from jaxtyping import Array, Float
 
 from attnflow import _check as check
 from attnflow._arrays import array, cast, floats, rows, square
-from attnflow.attention.field import Field, check_at
-from attnflow.measures import FlowingMeasure
-from attnflow.sums import Engine
+from attnflow.measures import Field, FlowingMeasure, Velocity
+from attnflow.measures.field import check_at
+from attnflow.measures.velocity import Plain
+from attnflow.sums import Request
 
 
 class Perceptron(Field):
@@ -50,11 +51,11 @@ class Perceptron(Field):
         inner = net.activation(y @ net.hidden.T + net.hidden_bias[None])
         return inner @ net.out.T + net.out_bias[None]
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Perceptron":
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         if mu.dim != self.hidden.shape[1]:
             raise ValueError(f"the perceptron acts on R^{self.hidden.shape[1]}, got a measure on R^{mu.dim}")
-        return self
+        return Plain(self)
 
 
 class ResNet(Field):
@@ -80,8 +81,8 @@ class ResNet(Field):
         net = cast(self, x.dtype)
         return net.activation(x @ net.weight.T + net.bias[None])
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "ResNet":
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         if mu.dim != len(self.bias):
             raise ValueError(f"the network acts on R^{len(self.bias)}, got a measure on R^{mu.dim}")
-        return self
+        return Plain(self)

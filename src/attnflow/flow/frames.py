@@ -3,23 +3,21 @@
 They are two dynamics. Both subtract V z, but `normalised` takes the logits of z, `rescaled` those of e^{tV} z, which sharpen in time.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
-from attnflow._arrays import known, rows
-from attnflow._check import shown
-from attnflow.attention.field import Field, check_at, evaluate
+from attnflow import _check as check
+from attnflow._arrays import known
 from attnflow.attention.heads import MultiHead
-from attnflow.attention.law import Attention, AttentionVelocity
-from attnflow.measures import Affine, FlowingMeasure, Gaussian
-from attnflow.spaces import Euclidean
-from attnflow.sums import Engine
+from attnflow.attention.law import Attention
+from attnflow.measures import Affine, Field, FlowingMeasure, Velocity, velocity_of
+from attnflow.measures.field import check_at
+from attnflow.sums import Request
 
 # The most squarings of an exponential: times up to this power of 2 over |V|.
 _HALVINGS = 24
@@ -62,7 +60,7 @@ def rescaled(law: Any) -> "Rescaled":
     if isinstance(flow, Decomposed):
         value = flow.generator
     if isinstance(law, Attention):
-        return Rescaled(eqx.tree_at(lambda law: law.value, heads[0], value), value, flow, basis, inverse)
+        return Rescaled(eqx.tree_at(lambda law: law.out, heads[0], value), value, flow, basis, inverse)
     return Rescaled(MultiHead(heads), value, flow, basis, inverse)
 
 
@@ -72,13 +70,10 @@ class Normalised(Field):
     law: Any
     value: Float[Array, "d d"]
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Affine | Relative":
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         check_flat(mu)
-        velocity, value = self.law.at(mu, t, sums), self.value.astype(mu.dtype)
-        if isinstance(velocity, Affine):
-            return velocity + Affine(-value, jnp.zeros_like(velocity.offset))
-        return Relative(velocity, value)
+        return velocity_of(self.law, mu, t, sums).less(self.value.astype(mu.dtype))
 
 
 class Rescaled(Field):
@@ -90,16 +85,16 @@ class Rescaled(Field):
     basis: Float[Array, "d d"]
     inverse: Float[Array, "d d"]
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> "Affine | InBasis":
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         check_flat(mu)
+        if mu.dim != len(self.value):
+            raise ValueError(f"mu must live in R^{len(self.value)} like the law, got a measure on R^{mu.dim}")
         basis, inverse = self.basis.astype(mu.dtype), self.inverse.astype(mu.dtype)
         inside = mu.push(Affine(inverse, jnp.zeros(mu.dim, mu.dtype)))
         # Moments see the size of a logit; averages over tokens do not, once it is beyond all digits.
-        velocity = Normalised(self.seen(t, saturated=not isinstance(mu, Gaussian)), self.value).at(inside, t, sums)
-        if isinstance(velocity, Affine):
-            return Affine(basis @ velocity.matrix @ inverse, basis @ velocity.offset)
-        return InBasis(velocity, basis, inverse)
+        velocity = Normalised(self.seen(t, saturated=mu.by_atoms), self.value).at(inside, t, sums)
+        return velocity.before(inverse).after(basis)
 
     def seen(self, t: Any, saturated: bool = True) -> Attention | MultiHead:
         """The law at time t in the coordinates of z; `saturated` if logits stop growing where no softmax can tell."""
@@ -107,48 +102,6 @@ class Rescaled(Field):
         if isinstance(self.law, Attention):
             return _moved(self.law, forward, self.law.value)
         return MultiHead([_moved(head, forward, self.flow.conjugate(t, head.value)) for head in self.law.heads])
-
-
-class InBasis(eqx.Module):
-    """A velocity that is known in the coordinates of a basis."""
-
-    velocity: Any
-    basis: Float[Array, "d d"]
-    inverse: Float[Array, "d d"]
-
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        x = rows("x", x, len(self.basis))
-        return evaluate(self.velocity, x @ self.inverse.T, order) @ self.basis.T
-
-    @property
-    def needs_order(self) -> bool:
-        return self.velocity.needs_order
-
-    @property
-    def report(self) -> dict[str, PyTree]:
-        return self.velocity.report
-
-
-class Relative(eqx.Module):
-    """`z -> velocity(z) - V z`."""
-
-    velocity: Callable
-    value: Float[Array, "d d"]
-
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        x = rows("x", x, len(self.value))
-        if isinstance(self.velocity, AttentionVelocity):
-            # One law, whose value is V: V (average - z), one product less.
-            return self.velocity.relative(x, order)
-        return evaluate(self.velocity, x, order) - x @ self.value.T
-
-    @property
-    def needs_order(self) -> bool:
-        return getattr(self.velocity, "needs_order", False)
-
-    @property
-    def report(self) -> dict[str, PyTree]:
-        return getattr(self.velocity, "report", {})
 
 
 class Decomposed(eqx.Module):
@@ -247,7 +200,7 @@ def exponential(matrix: Float[Array, "d d"]) -> tuple[Array, Array, Decomposed |
 
 def check_flat(mu: FlowingMeasure) -> None:
     """Refuse tokens that do not live in R^d."""
-    if not isinstance(mu.space, Euclidean):
+    if not mu.space.flat:
         raise ValueError(
             f"a frame that subtracts V z is for tokens in R^d, got tokens on the {type(mu.space).__name__}; "
             "there use the law itself, which keeps them on it"
@@ -255,13 +208,14 @@ def check_flat(mu: FlowingMeasure) -> None:
 
 
 def _moved(law: Attention, forward: Array, value: Array) -> Attention:
-    return eqx.tree_at(lambda law: (law.logit, law.value), law, (law.logit.pulled_back(forward), value))
+    parts = (law.logit.pulled_back(forward), value, None)
+    return eqx.tree_at(lambda law: (law.logit, law.out, law.inner), law, parts, is_leaf=lambda part: part is None)
 
 
 def _heads(law: Any) -> tuple[Attention, ...]:
-    heads = law.heads if isinstance(law, MultiHead) else (law,)
+    heads = getattr(law, "heads", (law,))
     for head in heads:
         if not isinstance(head, Attention):
-            got = shown(head)
+            got = check.shown(head)
             raise TypeError(f"law: a frame needs an Attention law, or a MultiHead of them, whose value is V, got {got}")
     return heads

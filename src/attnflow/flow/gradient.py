@@ -15,7 +15,7 @@ from attnflow._arrays import known, positive
 from attnflow.flow.path import Path, Status
 from attnflow.flow.progress import tracker
 from attnflow.measures import FlowingMeasure, Particles
-from attnflow.transport.steps import Degenerate, Flow, Heat, Step
+from attnflow.transport.steps import Degenerate, Flow, Heat, Step, movable
 
 # Weights of the last potentials in the first guess of the next: the polynomial through them, one step on.
 _EXTRAPOLATION = {0: (), 1: (1,), 2: (2, -1), 3: (3, -3, 1), 4: (4, -6, 4, -1)}
@@ -152,7 +152,7 @@ def _finite(state: PyTree) -> bool:
 
 
 def _check(mu: Any, steps: Any, flow: Any, save_every: Any) -> None:
-    mu = check.measure("mu", mu, FlowingMeasure, "Particles or a Gaussian")
+    movable(mu)
     check.instance("flow", flow, Flow, "a flow such as af.Heat()")
     check.count("steps", steps)
     check.count("save_every", save_every)

@@ -11,14 +11,14 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from attnflow import _check as check
 from attnflow._arrays import cast, known, positive
-from attnflow.attention.field import evaluate
 from attnflow.flow.path import Path, Status
 from attnflow.flow.progress import tracker
-from attnflow.flow.report import engine, worst
+from attnflow.flow.report import described, worst
 from attnflow.flow.schedules import Scheduled
 from attnflow.flow.verdict import check_resolved
-from attnflow.measures import Affine, FlowingMeasure, Measure
-from attnflow.sums import Engine, check_engine
+from attnflow.measures import FlowingMeasure, Measure, Velocity, velocity_of
+from attnflow.measures.velocity import Of
+from attnflow.sums import Engine, Request, check_request
 
 
 def layers(
@@ -29,7 +29,7 @@ def layers(
     residual: bool = True,
     norm: Any = None,
     place: str = "post",
-    sums: Engine | None = None,
+    sums: Request | None = None,
     progress: bool = False,
 ) -> Path:
     r"""The measure after each of `depth` layers. In layer $k$ = 0, ..., `depth` - 1, at time $t = k h$ with the `step` $h$, every field
@@ -47,7 +47,8 @@ def layers(
     - `depth`: how many layers. Without it the list is the layers themselves, `[block, block, ...]`, each a field or a list of half layers:
       a trained stack. Blocks that are alike but for their numbers are compiled once; as one program for all, and for random ones, there
       are `af.piecewise(step * np.arange(depth), laws)` and `af.resampled(draw, key, step, depth)`.
-    - `mu`: `Particles` on any space, or a `Gaussian` (affine velocities, no norm): $S \leftarrow (I + h M) S (I + h M)^\top$.
+    - `mu`: `Particles` on any space, a `GaussianMixture`, or a `Gaussian` (affine velocities, no norm):
+      $S \leftarrow (I + h M) S (I + h M)^\top$.
     - `residual`: `False` gives $x \leftarrow f_\mu(x)$; `step` must be 1 then.
     - `norm`: $N$, a map of rows of points such as `af.LayerNorm()`, or a list of one for each field; `None` is none. For a norm a layer use
       `af.piecewise` here too.
@@ -74,8 +75,8 @@ def layers(
     ts = (stacks[0].step * jnp.arange(total + 1)).astype(mu.dtype)
     if known(stacks, mu):
         with check.plainly():
-            states, reports = _run_known(runs, mu, ts, progress)
-        return _path(stacks[0], mu, ts, states, reports)
+            states, reports, engines = _run_known(runs, mu, ts, progress)
+        return _path(mu, ts, states, reports, engines)
     states, state = [], mu.state
     for stack, numbers in runs:
         states.append(_run(stack, mu, state, jnp.asarray(numbers))[0])
@@ -91,79 +92,77 @@ class Stack(eqx.Module):
     fields: tuple[Any, ...]
     norms: tuple[Any, ...]
     step: Float[Array, ""]
-    sums: Engine | None
+    sums: Request | None
     residual: bool = eqx.field(static=True)
     pre: bool = eqx.field(static=True)
 
-    def layer(self, mu: FlowingMeasure, k: Int[Array, ""]) -> tuple[FlowingMeasure, dict[str, PyTree]]:
-        """The measure after layer k, and the convergence figures of its fields."""
-        t, reports = self.step * k, []
+    def layer(self, mu: FlowingMeasure, k: Int[Array, ""]) -> tuple[FlowingMeasure, dict[str, PyTree], tuple[Engine, ...]]:
+        """The measure after layer k, the convergence figures of its fields, and what their sums ran on."""
+        t, velocities, reports = self.step * k, [], []
         for field, norm in zip(self.fields, self.norms):
-            mu, report = self.half(mu, field, norm.make(t) if isinstance(norm, Scheduled) else norm, t)
+            mu, velocity, report = self.half(mu, field, norm.make(t) if isinstance(norm, Scheduled) else norm, t)
+            velocities.append(velocity)
             reports.append(report)
+        engines = tuple(engine for velocity in velocities for engine in velocity.engines)
         if len(reports) == 1:
-            return mu, reports[0]
-        return mu, {f"part {i}": report for i, report in enumerate(reports) if report}
+            return mu, reports[0], engines
+        return mu, {f"part {i}": report for i, report in enumerate(reports) if report}, engines
 
-    def half(self, mu: FlowingMeasure, field: Any, norm: Callable | None, t: Array) -> tuple[FlowingMeasure, dict[str, PyTree]]:
+    def half(self, mu: FlowingMeasure, field: Any, norm: Callable | None, t: Array) -> tuple[FlowingMeasure, Velocity, dict[str, PyTree]]:
         before, after = (norm, None) if self.pre else (None, norm)
-        seen = mu if before is None else mu.push(before)
-        velocity = field.at(seen, t, self.sums)
+        seen, step = mu if before is None else mu.push(before), self.step.astype(mu.dtype)
+        velocity = velocity_of(field, seen, t, self.sums)
         if not self.residual:
             moved = seen.push(velocity)
-        elif before is None and isinstance(velocity, Affine):
-            moved = mu.push(velocity.step(self.step.astype(mu.dtype)))
         else:
-            moved = mu.push(Residual(velocity, self.step.astype(mu.dtype), before, mu.space))
-        return moved if after is None else moved.push(after), getattr(velocity, "report", {})
+            moved = mu.push(velocity.step(step) if before is None else AfterNorm(velocity, step, before, mu.space))
+        return moved if after is None else moved.push(after), velocity, velocity.report | seen.report(velocity)
 
 
-class Residual(eqx.Module):
-    """`x -> x + step f(N(x))`; what f sees lies on the space."""
+class AfterNorm(Of):
+    """`x -> x + h f(N(x))`; what f sees lies on the space."""
 
-    velocity: Callable
-    step: Float[Array, ""]
-    norm: Callable | None
+    velocity: Velocity
+    size: Float[Array, ""]
+    norm: Callable
     space: Any
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        seen = x if self.norm is None else self.space.nearest(self.norm(x))
-        return x + self.step * evaluate(self.velocity, seen, order)
-
-    @property
-    def needs_order(self) -> bool:
-        return getattr(self.velocity, "needs_order", False)
+        return x + self.size * self.velocity(self.space.nearest(self.norm(x)), order)
 
 
 @eqx.filter_jit
-def _run(stack: Stack, mu: FlowingMeasure, state: PyTree, numbers: Int[Array, " k"]) -> tuple[PyTree, PyTree]:
-    """The states after the layers with these numbers, and their figures, from `state`."""
+def _run(stack: Stack, mu: FlowingMeasure, state: PyTree, numbers: Int[Array, " k"]) -> tuple[PyTree, PyTree, tuple[Engine, ...]]:
+    """The states after the layers with these numbers, and their figures, from `state`, and what their sums ran on."""
+    engines: tuple[Engine, ...] = ()
 
     def body(state: PyTree, k: Array) -> tuple[PyTree, tuple[PyTree, PyTree]]:
-        after, report = stack.layer(mu.with_state(state), k)
+        nonlocal engines
+        after, report, engines = stack.layer(mu.with_state(state), k)
         state = cast(mu.settle(after.state), mu.dtype)
         return state, (state, report)
 
-    return jax.lax.scan(body, state, numbers)[1]
+    states, reports = jax.lax.scan(body, state, numbers)[1]
+    return states, reports, engines
 
 
-def _run_known(runs: list[tuple[Stack, np.ndarray]], mu: FlowingMeasure, ts: Array, progress: bool) -> tuple[PyTree, list[PyTree]]:
-    """All states from the first, and the figures of each layer, on the host: in one call a stack, or layer by layer under a progress
-    bar."""
-    states, reports, state = [_lead(mu.state)], [], mu.state
+def _run_known(runs: list[tuple[Stack, np.ndarray]], mu: FlowingMeasure, ts: Array, progress: bool) -> tuple[PyTree, list[PyTree], tuple]:
+    """All states from the first, the figures of each layer, and the engines, on the host: in one call a stack, or layer by layer under a
+    progress bar."""
+    states, reports, state, engines = [_lead(mu.state)], [], mu.state, ()
     with tracker(progress, 0.0, float(ts[-1]), "layers") as advance:
         for stack, numbers in runs:
             for some in numbers[:, None] if progress else numbers[None]:
-                after, report = _run(stack, mu, state, jnp.asarray(some))
-                state = _last(after)
+                after, report, found = _run(stack, mu, state, jnp.asarray(some))
+                state, engines = _last(after), (*engines, *found)
                 states.append(after)
                 host = jax.tree.map(np.asarray, report)
                 reports += [jax.tree.map(lambda leaf, k=k: leaf[k], host) for k in range(len(some))]
                 advance(float(ts[some[-1] + 1]))
-    return jax.tree.map(np.asarray, _join(states)), reports
+    return jax.tree.map(np.asarray, _join(states)), reports, engines
 
 
-def _path(stack: Stack, mu: FlowingMeasure, ts: Array, states: PyTree, reports: list[PyTree]) -> Path:
+def _path(mu: FlowingMeasure, ts: Array, states: PyTree, reports: list[PyTree], engines: tuple) -> Path:
     """The frames before the first that is not finite, and how the stack ended."""
     finite = np.all([np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in jax.tree.leaves(states)], axis=0)
     count = len(finite) if finite.all() else int(np.argmin(finite))
@@ -172,7 +171,7 @@ def _path(stack: Stack, mu: FlowingMeasure, ts: Array, states: PyTree, reports: 
     check_resolved(mu, dict(enumerate(reports)))
     alike = len({jax.tree.structure(report) for report in reports}) == 1
     figures = worst(reports[: count - 1] if alike else [{f"layer {k}": r for k, r in enumerate(reports[: count - 1]) if r}])
-    stats = {"solver": "layers", "layers": count - 1} | engine(mu, stack.sums) | figures
+    stats = {"solver": "layers", "layers": count - 1} | described(engines) | figures
     return Path(ts[:count], jax.tree.map(lambda leaf: jnp.asarray(leaf[:count]), states), status, stats, mu)
 
 
@@ -200,7 +199,7 @@ def _check_blocks(fields: Any, depth: int) -> None:
         )
 
 
-def _stack(fields: Any, step: Any, residual: bool, norm: Any, place: str, sums: Engine | None, name: str = "fields") -> Stack:
+def _stack(fields: Any, step: Any, residual: bool, norm: Any, place: str, sums: Request | None, name: str = "fields") -> Stack:
     """The arguments of `layers`, checked."""
     many = isinstance(fields, list | tuple)
     parts = tuple(fields) if many else (fields,)
@@ -215,7 +214,7 @@ def _stack(fields: Any, step: Any, residual: bool, norm: Any, place: str, sums: 
         if part is not None and not isinstance(part, Scheduled):
             check.function("norm", part, "a map of rows of points such as af.LayerNorm()")
     check.choice("place", place, ("pre", "post"))
-    check_engine(sums)
+    check_request(sums)
     size = positive("step", step)
     if not residual and known(size) and float(size) != 1:
         raise ValueError(f"step must be 1 without the residual, where a layer is x <- f(x), got {float(size)}; scale the value instead")

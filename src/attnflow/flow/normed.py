@@ -9,10 +9,11 @@ from jaxtyping import Array, Float
 from attnflow import _check as check
 from attnflow._arrays import floats, positive, rows
 from attnflow._rows import dot
-from attnflow.attention.field import Field, check_at, evaluate
-from attnflow.measures import Particles
-from attnflow.spaces import Euclidean, Sphere
-from attnflow.sums import Engine
+from attnflow.measures import Field, Particles, Velocity, velocity_of
+from attnflow.measures.field import check_at
+from attnflow.measures.velocity import Of
+from attnflow.spaces import Sphere
+from attnflow.sums import Request
 
 Scheme = Literal["post", "pre", "peri", "mix", "ngpt", "sqrt"]
 
@@ -45,27 +46,28 @@ class Normed(Field):
     alpha: Float[Array, ""]
     scheme: Scheme = eqx.field(static=True)
 
-    def at(self, mu: Any, t: Any = 0.0, sums: Engine | None = None) -> "NormedVelocity":
+    def at(self, mu: Any, t: Any = 0.0, sums: Request | None = None) -> "NormedVelocity":
         check_at(mu, t, sums)
-        if not isinstance(mu, Particles) or not isinstance(mu.space, Euclidean):
+        mu = check.measure("mu", mu, Particles, "Particles, whose radius a scheme of normalization moves")
+        if not mu.space.flat:
             raise TypeError(
-                f"a scheme of normalisation moves tokens in R^d, got {type(mu).__name__} on the {type(mu.space).__name__}; "
+                f"a scheme of normalization moves tokens in R^d, got {type(mu).__name__} on the {type(mu.space).__name__}; "
                 "make them af.Particles(points)"
             )
         directions = Particles(_direction(mu.points)[1], mu.weights, mu.order, Sphere())
-        return NormedVelocity(self.law.at(directions, t, sums), jnp.asarray(t, mu.dtype), self)
+        return NormedVelocity(velocity_of(self.law, directions, t, sums), jnp.asarray(t, mu.dtype), self)
 
 
-class NormedVelocity(eqx.Module):
+class NormedVelocity(Of):
     """The velocity of a scheme for one measure."""
 
-    inside: Any
+    velocity: Velocity
     t: Float[Array, ""]
     field: Normed
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         r, theta = _direction(rows("x", x))
-        a = evaluate(self.inside, theta, order)
+        a = self.velocity(theta, order)
         along = dot(theta, a)[:, None]
         across, size = a - along * theta, jnp.sqrt(jnp.maximum(dot(a, a), jnp.finfo(a.dtype).tiny))[:, None]
         scheme = self.field.scheme
@@ -78,14 +80,6 @@ class NormedVelocity(eqx.Module):
         if scheme == "ngpt":
             return self.field.alpha.astype(x.dtype) * r * across / size
         return r * across / (jnp.sqrt(1 + self.t) if scheme == "sqrt" else 1)
-
-    @property
-    def needs_order(self) -> bool:
-        return getattr(self.inside, "needs_order", False)
-
-    @property
-    def report(self) -> dict[str, Any]:
-        return getattr(self.inside, "report", {})
 
 
 def _direction(x: Float[Array, "n d"]) -> tuple[Float[Array, "n 1"], Float[Array, "n d"]]:

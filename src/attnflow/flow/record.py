@@ -14,11 +14,8 @@ from attnflow.flow.observe import Observed, series
 from attnflow.flow.path import Path, Status
 from attnflow.flow.store import Store, fingerprint, provenance
 from attnflow.flow.times import labels
-from attnflow.measures import Circle, FlowingMeasure, Gaussian, Grid, Icosphere, Interval, Order, Particles, Zonal
-from attnflow.spaces import Euclidean, Sphere
+from attnflow.measures import FlowingMeasure
 
-_SPACES = {"Euclidean": Euclidean, "Sphere": Sphere}
-_AXES = {axis.__name__: axis for axis in (Circle, Icosphere, Interval, Order, Zonal)}
 # The figures of a segment that are kept with its frames.
 _FIGURES = ("frames", "reached", "left", "stopped", "out_of_steps", "finite", "speed", "pace", "accepted", "rejected")
 
@@ -188,10 +185,7 @@ def save_path(path: Path, folder: Any) -> None:
 
 def _measure(data: Any) -> FlowingMeasure:
     """The measure of the first frame of a dataset."""
-    if data.attrs["picture"] == "Gaussian":
-        return Gaussian(data["mean"].values[0], data["cov"].values[0])
-    if data.attrs["picture"] == "Grid":
-        axes = [_AXES[name](**numbers) for name, numbers in json.loads(data.attrs["axes"])]
-        return Grid.uniform(axes).with_state(jnp.asarray(data["mass"].values[0]))
-    extra = {name: data[name].values for name in ("weights", "order") if name in data}
-    return Particles(data["points"].values[0], space=_SPACES[data.attrs["space"]](), **extra)
+    name = data.attrs["picture"]
+    if name not in FlowingMeasure.kinds:
+        raise ValueError(f"the file holds a {name}, which is no picture known here; import the module that defines it first")
+    return FlowingMeasure.kinds[name].from_frame(data.attrs, {str(variable): data[variable].values for variable in data.data_vars})

@@ -1,5 +1,6 @@
 """Figures for `path.stats`: which engine ran, and the worst convergence met on the way."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -7,20 +8,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from attnflow._check import warn
-from attnflow.measures import FlowingMeasure, Particles
-from attnflow.sums import Engine, Transform, choose, warn_of_rough
+from attnflow.sums import Engine, warn_of_rough
 
 
-def engine(mu: FlowingMeasure, sums: Engine | None) -> dict[str, str]:
-    """The engine that the kernel sums of `mu` run on, and whether it is native; nothing for pictures that have no sums."""
-    if not isinstance(mu, Particles):
-        return {}
-    if isinstance(sums, Transform):
-        series = "circle" if sums.circle else "Gaussian"
-        exact = f", {sums.exact} rows exactly" if sums.exact else ""
-        return {"engine": f"spectral ({series}, {' x '.join(map(str, sums.modes))} modes, tolerance {sums.tolerance:.0e}{exact})"}
-    n = len(mu.points)
-    return {"engine": repr(choose(n, n, sums))}
+def described(engines: Sequence[Engine]) -> dict[str, str]:
+    """The engines that kernel sums ran on, in a line; nothing for a run without sums."""
+    lines = list(dict.fromkeys(engine.description for engine in engines))
+    return {"engine": ", ".join(lines)} if lines else {}
 
 
 def worst(reports: list[PyTree]) -> dict[str, Any]:

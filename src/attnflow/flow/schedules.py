@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from attnflow import _check as check
 from attnflow._arrays import floats, known, positive
-from attnflow.attention.field import Field, check_at
-from attnflow.measures import FlowingMeasure
-from attnflow.sums import Engine
+from attnflow.measures import Field, FlowingMeasure, Velocity, velocity_of
+from attnflow.measures.field import check_at
+from attnflow.sums import Request
 
 
 class Scheduled(Field):
@@ -30,9 +30,9 @@ class Scheduled(Field):
         self.make = check.function("make", make, "a function t -> field")
         self.jump_times = None if jump_times is None else _increasing("jump_times", jump_times)
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Engine | None = None) -> Callable:
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
-        return check.field("make(t)", self.make(t)).at(mu, t, sums)
+        return velocity_of(check.field("make(t)", self.make(t)), mu, t, sums)
 
     @property
     def jumps(self) -> Float[Array, " k"] | None:

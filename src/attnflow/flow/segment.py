@@ -13,8 +13,8 @@ from attnflow.flow.clock import Clock, clock
 from attnflow.flow.loop import Moving, empty_frames, largest, march
 from attnflow.flow.observe import value_of
 from attnflow.flow.stepping import Carried, Settled
-from attnflow.measures import FlowingMeasure, Noise
-from attnflow.sums import Engine
+from attnflow.measures import FlowingMeasure, Noise, Velocity, velocity_of
+from attnflow.sums import Engine, Request
 
 
 class Problem(eqx.Module):
@@ -25,7 +25,7 @@ class Problem(eqx.Module):
     measure: FlowingMeasure
     solver: Settled
     controller: Carried
-    sums: Engine | None
+    sums: Request | None
     observe: dict[str, Callable]
     until: Callable | None
     noise: Noise | None
@@ -36,7 +36,11 @@ class Problem(eqx.Module):
     def rate(self, t: Array, state: PyTree) -> PyTree:
         """d(state)/dt along the velocity, without noise."""
         mu = self.measure.with_state(self.measure.settle(state))
-        return mu.rate(self.field.at(mu, t, self.sums))
+        return mu.rate(self.velocity(mu, t))
+
+    def velocity(self, mu: FlowingMeasure, t: Array) -> Velocity:
+        """The velocity of the field."""
+        return velocity_of(self.field, mu, t, self.sums)
 
     def frame(self, state: PyTree) -> tuple[PyTree, dict[str, Array]]:
         """What is saved of a state: itself, brought back to its space, if positions are kept, and the observables."""
@@ -73,7 +77,7 @@ class Problem(eqx.Module):
         noise = self.noise
         if noise is not None and noise.key is not None:
             noise = Noise(noise.sigma, jax.random.fold_in(noise.key, number))
-        return self.measure.motion(lambda mu, s: self.field.at(mu, clock.at(s), self.sums), noise)
+        return self.measure.motion(lambda mu, s: self.velocity(mu, clock.at(s)), noise)
 
 
 class Carry(NamedTuple):
@@ -106,14 +110,15 @@ class Outcome(NamedTuple):
 
 
 @eqx.filter_jit
-def start(problem: Problem, t: Array, steps: Array | None = None) -> tuple[Carry, Array, PyTree]:
-    """The carry at time t before the first step, or after so many; the largest rate of change there, and the figures of the velocity."""
+def start(problem: Problem, t: Array, steps: Array | None = None) -> tuple[Carry, Array, PyTree, tuple[Engine, ...]]:
+    """The carry at time t before the first step, or after so many; the largest rate of change there, the figures of the velocity, and what
+    its sums run on."""
     state, dtype = problem.measure.state, problem.measure.dtype
     steps = jnp.array(0) if steps is None else steps
     term, zero = problem.term(problem.clock(t), steps), jnp.zeros((), dtype)
     order = problem.solver.error_order(term)
     mu = problem.measure.with_state(problem.measure.settle(state))
-    velocity = problem.field.at(mu, problem.clock(t).at(zero), problem.sums)
+    velocity = problem.velocity(mu, problem.clock(t).at(zero))
     speed, size = largest(mu.rate(velocity)), largest(state)
     # A hundredth of the time in which the state would double: short, and the controller lengthens it within a few steps. A second
     # evaluation of the velocity would tell more, and take longer to compile than those steps take to run.
@@ -122,7 +127,7 @@ def start(problem: Problem, t: Array, steps: Array | None = None) -> tuple[Carry
     end, control = controller.init(term, zero, zero, state, guess, None, problem.solver.func, order)
     jumped = None if controller.jumps is None else jnp.array(False)
     carry = Carry(state, problem.solver.init(term, zero, end, state, None), control, jumped, steps)
-    return _strong(carry), speed, getattr(velocity, "report", {})
+    return _strong(carry), speed, velocity.report | mu.report(velocity), velocity.engines
 
 
 @eqx.filter_jit
@@ -170,7 +175,8 @@ def segment(
         max_steps,
         differentiable,
     )
-    velocity = problem.field.at(problem.measure.with_state(last.y), last.clock.at(last.t), problem.sums)
+    mu = problem.measure.with_state(last.y)
+    velocity = problem.velocity(mu, last.clock.at(last.t))
     left = jnp.array(False) if problem.room is None else last.over & problem.left(last.y)
     reached = (last.t >= last.clock.local(length)) & last.fine & ~last.over
     outcome = Outcome(
@@ -185,7 +191,7 @@ def segment(
         last.speed * last.control[1],
         last.accepted,
         last.rejected,
-        getattr(velocity, "report", {}),
+        velocity.report | mu.report(velocity),
     )
     return _strong(Carry(last.y, last.solver, last.control, last.jumped, carry.steps + last.accepted)), last.saved, outcome
 

@@ -16,23 +16,21 @@ import numpy as np
 
 from attnflow import _check as check
 from attnflow._arrays import array, known, positive
-from attnflow.attention.normalisations.unnormalized import Unnormalized
 from attnflow.flow.clock import depends_on_time
 from attnflow.flow.events import fitted
-from attnflow.flow.noise import default_step, noise_of
 from attnflow.flow.observe import split
 from attnflow.flow.path import Path, Status
 from attnflow.flow.plan import at_state, outgrown, planned, with_sums
 from attnflow.flow.progress import tracker
 from attnflow.flow.record import End, Frames, Record, figures_of, load_path, path_of
-from attnflow.flow.report import engine, worst
+from attnflow.flow.report import described, worst
 from attnflow.flow.segment import Carry, Problem, frame, segment, start
 from attnflow.flow.stepping import Carried, Settled, controller, tolerances
 from attnflow.flow.store import Store, fingerprint, provenance
 from attnflow.flow.times import Block, Times, blocks, times, widest
 from attnflow.flow.verdict import check_resolved, resolved, verdict
-from attnflow.measures import FlowingMeasure, Grid, Measure
-from attnflow.sums import Engine, check_engine
+from attnflow.measures import FlowingMeasure, Measure, Noise
+from attnflow.sums import Engine, Request, check_request
 
 # The step budget while tracing: reverse-mode memory grows like its square root.
 _TRACED_STEPS = 4096
@@ -54,7 +52,7 @@ def solve(
     until: Callable | None = None,
     observe: dict[str, Any] | None = None,
     keep_states: bool = True,
-    sums: Engine | None = None,
+    sums: Request | None = None,
     out: Any = None,
     progress: bool = False,
 ) -> Path:
@@ -64,7 +62,7 @@ def solve(
     **Arguments:**
 
     - `field`: a law, a composition of fields, or any `equinox.Module` with `at(mu, t, sums) -> velocity`.
-    - `mu`: `Particles` on any space, a `Gaussian`, or a `Grid`.
+    - `mu`: `Particles` on any space, a `Gaussian`, a `GaussianMixture`, or a `Grid`.
     - `save_at`: the number of frames, equally spaced from `t0` to `t1`, or the increasing times themselves. `t1` is always the last frame.
     - `rtol`, `atol`: tolerances of the adaptive step, for the worst token. By default $10^{-7}$ and $10^{-9}$ in float64, $10^{-4}$ and
       $10^{-6}$ in float32.
@@ -94,7 +92,7 @@ def solve(
     check.count("max_steps", max_steps)
     check.flag("keep_states", keep_states)
     check.flag("progress", progress)
-    check_engine(sums)
+    check_request(sums)
     if solver is not None:
         check.instance("solver", solver, diffrax.AbstractSolver, "a solver of diffrax such as diffrax.Tsit5()")
     if until is not None:
@@ -103,14 +101,14 @@ def solve(
         check.folder("out", out)
     span = times(t0, t1, save_at, mu.dtype)
     compiled, on_host = split(observe)
-    shaken = noise_of(noise, key, mu)
-    step = default_step(mu, step, shaken, span)
+    shaken = _noise(noise, key, mu)
+    step = mu.default_step(shaken, span.length) if step is None else step
     problem = problem_of(field, mu, span.length, rtol, atol, solver, step, sums, compiled, until, keep_states, shaken)
     if known(problem, span):
         problem = planned(problem, mu.state, float(span.t0), sums)
         _warn_of_late_times(problem, span)
     with check.plainly():
-        carry, rate, report = start(problem, widest(span.t0))
+        carry, rate, report, engines = start(problem, widest(span.t0))
     if not known(problem, carry, span):
         if on_host or until is not None or out is not None:
             raise ValueError("inside jit and grad solve has no host observables, no until and no out; call it outside")
@@ -118,13 +116,33 @@ def solve(
     check_resolved(mu, report)
     if not np.isfinite(np.asarray(rate)):
         raise ValueError(f"the velocity at t0 must be finite, got {float(rate)} for {_name(field)}{_cure(field)}")
-    return _solve_known(problem, carry, span, max_steps, sums, on_host, out, None if step is None else float(step), progress)
+    step = None if step is None else float(step)
+    return _solve_known(problem, carry, engines, report, span, max_steps, sums, on_host, out, step, progress)
 
 
-def _solve_known(problem: Problem, carry: Carry, span: Times, max_steps: int, sums, on_host, out: Any, step, progress) -> Path:
+def _noise(sigma: Any, key: Any, mu: FlowingMeasure) -> Noise | None:
+    """The noise of a run, `None` for none."""
+    if sigma is None and key is not None:
+        raise ValueError("key is for noise, got a key and no noise=sigma")
+    return None if sigma is None else mu.noise(sigma, key)
+
+
+def _solve_known(
+    problem: Problem,
+    carry: Carry,
+    engines: tuple[Engine, ...],
+    report: Any,
+    span: Times,
+    max_steps: int,
+    sums,
+    on_host,
+    out: Any,
+    step,
+    progress,
+) -> Path:
     """Segment after segment, from the start or from where the folder ends; a run that is done there is read."""
     mu, t = problem.measure, float(span.t0)
-    store = None if out is None else _store(out, with_sums(problem, sums), span, max_steps)
+    store = None if out is None else _store(out, with_sums(problem, sums), engines, span, max_steps)
     if store is not None and store.status() is not None:
         return load_path(out)
     record = Record(mu, store)
@@ -140,7 +158,9 @@ def _solve_known(problem: Problem, carry: Carry, span: Times, max_steps: int, su
             record.add(frames, figures, end, carry.state, carry)
             advance(t)
     frames, last = record.gather(), record.figures[-1]
-    status, stats = verdict(problem, span, carry, t, last, frames.ts, max_steps), _stats(problem, record.figures)
+    # What was planned, or what the sums of the compiled run were fitted to.
+    used = engines if problem.sums is None or problem.sums is sums else (problem.sums,)
+    status, stats = verdict(problem, span, carry, t, last, frames.ts, max_steps), _stats(problem, used, report, record.figures)
     if store is not None:
         store.finish({"kind": status.kind, "time": status.time, "within": status.within, "stats": stats})
     return path_of(frames, record.on_host(), carry.state, t, status, stats, mu)
@@ -166,8 +186,7 @@ def _name(field: Any) -> str:
 
 def _cure(field: Any) -> str:
     """What helps against a velocity that is not finite."""
-    found = jax.tree.leaves(field, is_leaf=lambda part: isinstance(part, Unnormalized))
-    if any(isinstance(part, Unnormalized) for part in found):
+    if any(hasattr(part, "log_scale") for part in jax.tree.leaves(field, is_leaf=lambda part: hasattr(part, "log_scale"))):
         return "; an unnormalised law with large logits needs Unnormalized(log_scale=...)"
     return "; look at field.at(mu, t0) on the tokens"
 
@@ -175,8 +194,6 @@ def _cure(field: Any) -> str:
 def problem_of(field, mu, length, rtol, atol, solver, step, sums, observe, until, keep_states, noise) -> Problem:
     """The equation and its stepper over a time of this `length`, as the arguments of `solve` say."""
     given = {name: value for name, value in {"rtol": rtol, "atol": atol, "solver": solver}.items() if value is not None}
-    if isinstance(mu, Grid) and given:
-        raise ValueError(f"a Grid is stepped by its own scheme, got {', '.join(given)}; leave it out, or give step=")
     defaults = tolerances(mu.dtype)
     rtol = array(positive("rtol", defaults[0] if rtol is None else rtol), mu.dtype)
     atol = array(positive("atol", defaults[1] if atol is None else atol), mu.dtype)
@@ -184,16 +201,18 @@ def problem_of(field, mu, length, rtol, atol, solver, step, sums, observe, until
     jumps = getattr(field, "jumps", None)
     jumps = None if jumps is None else array(jumps, mu.dtype)
     own = mu.own_steps(array(length / 32, mu.dtype) if step is None else step)
+    if own is not None and given:
+        raise ValueError(f"a {type(mu).__name__} is stepped by its own scheme, got {', '.join(given)}; leave it out, or give step=")
     settled = Settled(mu.default_solver(noise) if solver is None else solver, mu.settle)
     steps = controller(rtol, atol, step, mu.error_norm, jumps) if own is None else Carried(own, jumps)
     adaptive = rtol if own is None and step is None else None
     return Problem(field, mu, settled, steps, sums, observe, fitted(until, rtol, atol), noise, None, adaptive, keep_states)
 
 
-def _store(out: Any, problem: Problem, span: Times, max_steps: int) -> Store:
+def _store(out: Any, problem: Problem, engines: tuple[Engine, ...], span: Times, max_steps: int) -> Store:
     """The folder of the run."""
     # The engine as settled on this machine: a run begun on one must not go on with another.
-    used = engine(problem.measure, problem.sums).get("engine", problem.sums)
+    used = problem.sums if any(engine.planned for engine in engines) else described(engines).get("engine")
     about = provenance(
         field=problem.field,
         measure=problem.measure,
@@ -230,7 +249,7 @@ def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -
 
 
 def _stretch(
-    problem: Problem, carry: Carry, t: float, block: Block, span: Times, max_steps: int, sums: Engine | None, first: bool
+    problem: Problem, carry: Carry, t: float, block: Block, span: Times, max_steps: int, sums: Request | None, first: bool
 ) -> tuple[Problem, Carry, float, Frames, dict[str, Any]]:
     """One segment from time t. If the cloud outgrows the plan of its sums on the way, there is a new plan, and the rest follows. One at
     whose end the cells of a grid are too coarse did not take place."""
@@ -269,12 +288,12 @@ def _one(problem: Problem, t: Any, state: Any) -> Frames:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[None], one)
 
 
-def _stats(problem: Problem, figures: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the solver did, with the worst convergence figures met at the ends of segments."""
+def _stats(problem: Problem, engines: tuple[Any, ...], first: Any, figures: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the solver did, with the worst convergence figures met at the start and at the ends of segments."""
     stats: dict[str, Any] = {
         "solver": type(problem.solver.solver).__name__,
         "accepted_steps": sum(f["accepted"] for f in figures),
         "rejected_steps": sum(f["rejected"] for f in figures),
         "segments": len(figures),
     }
-    return stats | engine(problem.measure, problem.sums) | worst([f["report"] for f in figures])
+    return stats | described(engines) | worst([first, *(f["report"] for f in figures)])

@@ -28,7 +28,6 @@ from attnflow.attention.normalisations.softmax import Softmax
 from attnflow.attention.normalisations.unnormalized import Unnormalized
 from attnflow.flow.progress import tracker
 from attnflow.measures import Particles
-from attnflow.spaces import Sphere
 
 # The longest step of s, and the most by which the logarithm of a rate that counts may change in a step. Rates below e^-40 of the largest
 # do not count. A merger that takes more steps than a stretch has is followed in several.
@@ -109,12 +108,14 @@ def _simple(law: Any, mu: Any) -> tuple[Array, Array | None, float]:
     if not isinstance(law, Attention) or law.mask is not None or not isinstance(law.normalize, Softmax | Unnormalized):
         raise TypeError(check.refusal("law", "af.simple_attention(beta, d), with softmax or Unnormalized and no mask", law))
     mu = check.measure("mu", mu, Particles, "Particles, tokens on the sphere")
-    if not isinstance(mu.space, Sphere):
-        raise TypeError(f"mu must be tokens on the sphere, got tokens on the {type(mu.space).__name__}; give space=af.Sphere()")
+    if mu.space.radius != 1:
+        cure = "give space=af.Sphere()" if mu.space.radius is None else "give points / radius, space=af.Sphere() and beta * radius**2"
+        raise TypeError(f"mu must be tokens on the sphere of radius 1, got tokens on {mu.space}; {cure}")
     if mu.dim != law.logit.dim:
         raise ValueError(f"the law acts on R^{law.logit.dim}, got tokens in R^{mu.dim}")
-    A, V = law.logit.A, law.value
-    parts = (law.logit.P, law.logit.R, law.logit.p, law.logit.r, law.logit.constant)
+    form, V = law.logit.form, law.value
+    A = form.A
+    parts = (form.P, form.R, form.p, form.r, form.constant)
     if not known(A, V) or any(part is not None for part in parts):
         raise TypeError("a staircase needs a law whose logit is beta <x, y>, with known numbers")
     A, V = (array(np.asarray(matrix, np.float64)) for matrix in (A, V))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnflow import _check as check
-from attnflow._arrays import floats, positive
+from attnflow._arrays import array, floats, positive
 from attnflow.flow.batch import Numbers, Plan, run_batch, way_of
 from attnflow.flow.events import fitted
 from attnflow.flow.making import check_key, first_member
@@ -22,7 +22,7 @@ from attnflow.flow.observe import value_of
 from attnflow.flow.stepping import tolerances
 from attnflow.flow.store import Store, fingerprint, provenance
 from attnflow.flow.times import labels, times
-from attnflow.measures import FlowingMeasure, Grid, Particles
+from attnflow.measures import FlowingMeasure, Particles
 from attnflow.sums import native
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def sweep(
     for name, value in (("t0", t0), ("t1", t1), *((n, v) for n, v in (("rtol", rtol), ("atol", atol), ("step", step)) if v is not None)):
         floats(name, value, "")
     field, mu = first_member(make, axes)
-    if isinstance(mu, Grid) and not (rtol is None and atol is None):
-        raise ValueError("a Grid is stepped by its own scheme, got rtol or atol; leave them out, or give step=")
+    if mu.own_steps(array(1.0, mu.dtype)) is not None and not (rtol is None and atol is None):
+        raise ValueError(f"a {type(mu).__name__} is stepped by its own scheme, got rtol or atol; leave them out, or give step=")
     if len(numbers_of_seeds) > 1:
         check_key(make, axes, numbers_of_seeds)
     span = times(t0, t1, save_at, mu.dtype)

@@ -11,7 +11,7 @@ from attnflow.flow.path import Kind, Status
 from attnflow.flow.record import figures_of
 from attnflow.flow.segment import Carry, Problem, segment
 from attnflow.flow.times import Times, widest
-from attnflow.measures import FlowingMeasure, Grid
+from attnflow.measures import FlowingMeasure
 
 # The error of a time by the tolerance of the steps, relative to the time since t0. A blow-up is looked for so many errors beyond t1, if the
 # state changes by this part within one.
@@ -69,7 +69,7 @@ def _soon(problem: Problem, span: Times, carry: Carry, last: dict[str, Any], max
 def check_resolved(mu: FlowingMeasure, report: Any) -> None:
     """Raise if a kernel is narrower than the cells of a grid, by the sharpness that the velocity reports."""
     sharpness = max((float(np.max(np.asarray(found))) for found in _sharpness(report)), default=0.0)
-    if isinstance(mu, Grid) and sharpness > 0:
+    if sharpness > 0:
         # A law that just fits when it is made must not fail by round-off.
         mu.check_resolution(sharpness * (1 - 1e-6))
 
@@ -86,7 +86,7 @@ def resolved(mu: FlowingMeasure, report: Any) -> bool:
 def too_sharp(mu: FlowingMeasure, report: Any) -> Array:
     """The same inside a compiled program: whether a kernel is narrower than the cells."""
     found = _sharpness(report)
-    if not isinstance(mu, Grid) or not found:
+    if not found:
         return jnp.array(False)
     return jnp.max(jnp.stack([jnp.max(sharpness) for sharpness in found])) * (1 - 1e-6) > mu.sharpest
 

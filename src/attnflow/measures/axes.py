@@ -1,27 +1,216 @@
-"""What a grid is made over: intervals, the circle, the order of tokens, latitudes of a sphere, the sphere S^2."""
+"""What a grid is made over: the contract of an axis."""
 
+import abc
 import dataclasses
-import math
+import json
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple, cast
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from attnflow._arrays import known
-from attnflow._check import count, refusal
+from attnflow._check import count
+from attnflow.measures.links import Links, Rows
+from attnflow.measures.velocity import Velocity
+from attnflow.spaces import Euclidean, Space
 
 
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """`cells` equal cells of [low, high] on the line, with walls that nothing passes. A wide one is free space."""
+class Parts(NamedTuple):
+    """The cells of an axis and the faces between them, on the host: see `Mesh`."""
 
-    low: float | int
-    high: float | int
+    points: np.ndarray
+    volumes: np.ndarray
+    links: Links
+    areas: np.ndarray
+    gaps: np.ndarray
+    tangents: np.ndarray
+
+
+class Resolution(NamedTuple):
+    """A `gap` that no kernel may be narrower than, what it is, and the number that makes it smaller, such as `"{} cells"` and its value."""
+
+    gap: float
+    what: str
+    unit: str
+    number: int
+
+
+class Axis(abc.ABC):
+    r"""An axis of a grid: a row of `cells` between `edges`, a piece of the line with walls at its ends unless a subclass says otherwise.
+
+    A subclass is a frozen dataclass of numbers. With `cells` and `edges` it is complete: `Grid` takes it wherever it takes an `Interval`.
+    What it may say besides:
+
+    - `names` of the axis in stored arrays, for the first and the second such axis of a grid.
+    - `space`, and `dim`, how many coordinates a point on it has: 1 on the line; 0 if nothing moves along it, as along the order of tokens
+      (`Order`, and subclasses of it).
+    - `coordinate`: what the number that gives a point on it is called; `None` if there is no such number.
+    - `regular`: equal cells, on the line or the circle, over which sums are fast; `periodic`: the last cell lies before the first.
+    - `bands`: a cell is all the turns of its middle about the first axis of the space, and so is a law on the axis.
+
+    A file holds the name of the class and its numbers; `axes_from` makes axes of them.
+    """
+
     cells: int
+    names: ClassVar[tuple[str, ...]] = ("x", "y")
+    space: ClassVar[Space] = Euclidean()
+    dim: int = 1
+    coordinate: ClassVar[str | None] = "coordinate"
+    regular: ClassVar[bool] = False
+    periodic: ClassVar[bool] = False
+    bands: ClassVar[bool] = False
+    kinds: ClassVar[dict[str, type["Axis"]]] = {}
 
-    def __post_init__(self):
-        if not _real("low", self.low) < _real("high", self.high):
-            raise ValueError(f"an Interval goes from low to high, got {self.low} and {self.high}")
-        _enough(self, 2)
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        if Axis.kinds.setdefault(cls.__name__, cls).__module__ != cls.__module__:
+            raise TypeError(
+                f"an axis called {cls.__name__} is there already, in {Axis.kinds[cls.__name__].__module__}; choose another name"
+            )
+        Axis.kinds[cls.__name__] = cls
+
+    @property
+    @abc.abstractmethod
+    def edges(self) -> np.ndarray | None:
+        """Where cells begin and end, `[cells + 1]`; `None` if they do not lie in a row."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether tokens move along it."""
+        return self.dim > 0
+
+    @property
+    def centres(self) -> np.ndarray:
+        """The middles of the cells."""
+        assert self.edges is not None
+        return (self.edges[:-1] + self.edges[1:]) / 2
+
+    @property
+    def widths(self) -> np.ndarray:
+        """The lengths of the cells."""
+        assert self.edges is not None
+        return np.diff(self.edges)
+
+    @property
+    def width(self) -> float:
+        """The length of the longest cell."""
+        return float(self.widths.max())
+
+    @property
+    def gaps(self) -> np.ndarray:
+        """From middle to middle across each face; at the ends, where nothing passes, any positive numbers."""
+        return np.concatenate([self.widths[:1], np.diff(self.centres), self.widths[-1:]])
+
+    @property
+    def volumes(self) -> np.ndarray:
+        """The volumes of the cells, by which a density is."""
+        return self.widths
+
+    @property
+    def areas(self) -> np.ndarray:
+        """The areas of the faces at the edges."""
+        return np.ones(self.cells + 1)
+
+    @property
+    def resolution(self) -> tuple[Resolution, ...]:
+        """What a kernel must be wider than."""
+        return (Resolution(self.width, "a cell", "{} cells", self.cells),)
+
+    def locate(self, points: Float[Any, "m d"]) -> Any:
+        """The number along the axis of each point, `[m]`: by NumPy if `points` are on the host."""
+        return points[:, 0]
+
+    def chart(self, coordinate: Float[Any, " m"]) -> Any:
+        """The points with these numbers along the axis, `[m, d]`."""
+        return coordinate[:, None]
+
+    def along(self, coordinate: Float[np.ndarray, " m"]) -> np.ndarray:
+        """The unit vectors in which the coordinate grows, `[m, d]`."""
+        return np.ones((len(coordinate), 1))
+
+    def parts(self) -> Parts:
+        """The cells and the `cells + 1` faces, of which the first and the last are walls or, on a periodic axis, the same face."""
+        ends = np.arange(-1, self.cells + 1)
+        ends = ends % self.cells if self.periodic else np.clip(ends, 0, self.cells - 1)
+        along, passed = self.along(self.centres), np.diff(ends) != 0
+        tangents = np.stack([along[ends[:-1]], along[ends[1:]]], axis=1)
+        links = Rows((self.cells,), (0,), circle=self.periodic)
+        return Parts(self.chart(self.centres), self.volumes, links, self.areas * passed, self.gaps, tangents)
+
+    def shares(self, number: Float[Array, " m"]) -> list[tuple[Int[Array, " m"], Any]]:
+        """The cells that take the mass of a token at each number along the axis, and their parts: the two with the nearest middles, in
+        proportion (cloud in cell), which keeps the mean. What would leave through a wall stays in front of it."""
+        at = self._place(number)
+        at = at if self.periodic else jnp.clip(at, 0, self.cells - 1)
+        below = jnp.floor(at)
+        part, cell = at - below, below.astype(int)
+        after = (cell + 1) % self.cells if self.periodic else jnp.minimum(cell + 1, self.cells - 1)
+        return [(cell % self.cells, 1 - part), (after, part)]
+
+    def _place(self, number: Float[Array, " m"]) -> Float[Array, " m"]:
+        """The number along the axis counted in cells, 0 at the first middle."""
+        return jnp.interp(number, jnp.asarray(self.centres, number.dtype), jnp.arange(self.cells, dtype=number.dtype))
+
+    def within(self, cell: Int[Array, " n"], part: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The number along the axis before which a `part` of a cell lies."""
+        edges = jnp.asarray(self.edges, part.dtype)
+        return edges[cell] + part * (edges[cell + 1] - edges[cell])
+
+    def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, "n d"]:
+        """A point in each cell, from a uniform number in [0, 1) and, if that is not enough, a key."""
+        return self.chart(self.within(cell, part))
+
+    def check(self, points: Float[Any, "m d"]) -> None:
+        """Raise if a token or query that is known lies outside."""
+        if self.dim != 1 or not known(points):
+            return
+        assert self.edges is not None
+        (low, high), numbers = self.edges[[0, -1]], self.locate(np.asarray(points))
+        if numbers.min() < low or numbers.max() > high:
+            name = type(self).__name__
+            raise ValueError(f"points must lie in [{low:g}, {high:g}], got {numbers.min():.6g} to {numbers.max():.6g}; widen the {name}")
+
+    def keys(self, points: Float[Array, "n d"], log_weights: Float[Array, " n"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
+        """The cells as weighted points, for an integral over them."""
+        return points, log_weights
+
+    def around(self, velocity: Velocity) -> Velocity:
+        """An average over `keys`, as it is at any point of the space."""
+        return velocity
+
+    def symmetric(self, moment: Float[Array, " d"] | Float[Array, "d d"]) -> Any:
+        """A mean or a covariance of middles of cells, averaged over what a cell stands for."""
+        return moment
+
+    def check_law(self, law: Any) -> None:
+        """Raise if a law would not keep the symmetry of the cells."""
+        return
+
+
+def axes_to(axes: tuple[Axis, ...]) -> str:
+    """Axes as a file describes them: the name of each and its numbers."""
+    return json.dumps([[type(axis).__name__, dataclasses.asdict(cast(Any, axis))] for axis in axes])
+
+
+def axes_from(text: str) -> list[Axis]:
+    """The axes that `axes_to` described."""
+    return [Axis.kinds[name](**numbers) for name, numbers in json.loads(text)]
+
+
+def numpy_of(values: Any) -> ModuleType:
+    """The NumPy that computes with these values: that of the host, or that of JAX."""
+    return jnp if isinstance(values, jax.Array) else np
+
+
+class EvenAxis(Axis):
+    """`cells` of one width from `low` to `high`."""
+
+    low: float | int = 0
+    high: float | int
+    regular = True
 
     @property
     def width(self) -> float:
@@ -29,127 +218,26 @@ class Interval:
         return (self.high - self.low) / self.cells
 
     @property
+    def edges(self) -> np.ndarray:
+        return np.linspace(self.low, self.high, self.cells + 1)
+
+    @property
     def centres(self) -> np.ndarray:
         return self.low + self.width * (np.arange(self.cells) + 0.5)
 
-
-@dataclasses.dataclass(frozen=True)
-class Circle:
-    r"""`cells` equal arcs of the unit circle in $\mathbb{R}^2$; densities are by arc length."""
-
-    cells: int
-
-    def __post_init__(self):
-        _enough(self, 4)
+    @property
+    def widths(self) -> np.ndarray:
+        return np.full(self.cells, self.width)
 
     @property
-    def width(self) -> float:
-        return 2 * math.pi / self.cells
+    def gaps(self) -> np.ndarray:
+        return np.full(self.cells + 1, self.width)
 
-    @property
-    def centres(self) -> np.ndarray:
-        r"""The angles of the middles of the cells, from $0$ to $2\pi$."""
-        return self.width * (np.arange(self.cells) + 0.5)
+    def _place(self, number: Float[Array, " m"]) -> Float[Array, " m"]:
+        return (number - self.low) / self.width - 0.5
 
 
-@dataclasses.dataclass(frozen=True)
-class Order:
-    r"""`cells` equal cells of the order of tokens in their sequence, $[0, L]$ with $L$ the `length`, along which nothing moves: only masks
-    read it.
-
-    Tokens with `order="fraction"` lie in $[0, 1]$, those at the positions $0, \dots, n - 1$ in $[0, n]$.
-    """
-
-    cells: int
-    length: float | int = 1
-
-    def __post_init__(self):
-        if not _real("length", self.length) > 0:
-            raise ValueError(f"the length of an Order must be positive and finite, got {self.length}")
-        _enough(self, 1)
-
-    @property
-    def width(self) -> float:
-        return self.length / self.cells
-
-    @property
-    def centres(self) -> np.ndarray:
-        return self.width * (np.arange(self.cells) + 0.5)
-
-    @property
-    def edges(self) -> np.ndarray:
-        """Where cells begin and end; those at whole numbers exactly there."""
-        return np.arange(self.cells + 1) * self.length / self.cells
-
-    def check(self, order: Float[Array, " m"]) -> None:
-        """Raise if tokens or queries lie outside."""
-        if not known(order):
-            return
-        low, high = (float(bound(np.asarray(order))) for bound in (np.min, np.max))
-        # A length that is not exact in single precision may be passed by its round-off.
-        if low < 0 or high > self.length * (1 + 1e-6):
-            raise ValueError(
-                f"order must lie in [0, {self.length:g}], that of the grid, got {low:g} to {high:g}; give af.Particles(order='fraction'), "
-                "or af.Order(cells, length=n) for the positions 0, 1, ..., n - 1"
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class Zonal:
-    r"""Laws on the sphere $S^{d-1}$ of $\mathbb{R}^d$ that are symmetric about the first axis: `cells` equal bands of the angle to it.
-
-    A density is by surface area, a function of $x_1 = \cos\theta$, $\theta$ the angle. `nodes` are those of the quadrature around a band.
-    """
-
-    dim: int
-    cells: int
-    nodes: int = 32
-
-    def __post_init__(self):
-        if count("dim", self.dim) < 3:
-            raise ValueError(f"a Zonal axis is for spheres in R^dim with dim >= 3, got {self.dim}; use Circle for dim = 2")
-        count("nodes", self.nodes, 2)
-        _enough(self, 4)
-
-    @property
-    def width(self) -> float:
-        return math.pi / self.cells
-
-    @property
-    def centres(self) -> np.ndarray:
-        """The angles to the first axis."""
-        return self.width * (np.arange(self.cells) + 0.5)
-
-
-@dataclasses.dataclass(frozen=True)
-class Icosphere:
-    """The sphere $S^2$ in $10 f^2 + 2$ nearly equal cells, $f$ the `frequency`: the Voronoi cells of a subdivided icosahedron; densities
-    are by area."""
-
-    frequency: int
-
-    def __post_init__(self):
-        count("frequency", self.frequency, 2)
-
-    @property
-    def cells(self) -> int:
-        return 10 * self.frequency**2 + 2
-
-    @property
-    def width(self) -> float:
-        """The side of a square of the mean area of a cell."""
-        return math.sqrt(4 * math.pi / self.cells)
-
-
-Axis = Interval | Circle | Order | Zonal | Icosphere
-
-
-def _real(name: str, value: float | int) -> float | int:
-    if not isinstance(value, float | int | np.number) or not math.isfinite(value):
-        raise ValueError(refusal(name, "a finite number", value))
-    return value
-
-
-def _enough(axis: Axis, least: int) -> None:
+def enough(axis: Axis, least: int) -> None:
+    """Raise unless an axis has so many cells."""
     if count("cells", axis.cells, 0) < least:
         raise ValueError(f"a grid over {type(axis).__name__} needs at least {least} cells, got {axis.cells}")

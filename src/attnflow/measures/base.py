@@ -1,8 +1,10 @@
 """What a measure is, and what a measure that `solve` can move is."""
 
 import abc
+import json
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import diffrax
 import equinox as eqx
@@ -10,14 +12,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from attnflow._check import function, shown
-from attnflow.measures.affine import Affine
+from attnflow import _check as check
+from attnflow._arrays import positive
+from attnflow.measures.closed_forms import ClosedForms
+from attnflow.measures.tilt import Tilt, TiltedAtoms
+from attnflow.measures.velocity import Affine, Velocity, as_velocity, checked
 from attnflow.spaces import Space
+from attnflow.sums import Atoms, Logit, Mask, Request, warn_of_round_off
 
-Velocity = Callable[[Float[Array, "m d"]], Float[Array, "m d"]]
 
-
-class Measure(eqx.Module):
+class Measure(ClosedForms):
     """A probability measure on a subset of R^d: total mass 1, averages are integrals against it.
 
     `mean` is `m = integral of y`, `cov` is `S = integral of (y - m)(y - m)^T` (divided by the mass, not by n - 1).
@@ -25,6 +29,7 @@ class Measure(eqx.Module):
 
     mean: eqx.AbstractVar[Float[Array, " d"]]
     cov: eqx.AbstractVar[Float[Array, "d d"]]
+    space: eqx.AbstractVar[Space]
 
     @abc.abstractmethod
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
@@ -34,6 +39,11 @@ class Measure(eqx.Module):
     @abc.abstractmethod
     def dim(self) -> int:
         """The dimension $d$ of the ambient space."""
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The precision of its numbers."""
+        return self.mean.dtype
 
 
 class Noise(eqx.Module):
@@ -50,7 +60,12 @@ class FlowingMeasure(Measure):
     unchanged. The measure knows how a velocity moves it, not where the velocity comes from.
     """
 
-    space: eqx.AbstractVar[Space]
+    # The pictures by name, for those that are read from files.
+    kinds: ClassVar[dict[str, type["FlowingMeasure"]]] = {}
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        FlowingMeasure.kinds[cls.__name__] = cls
 
     @property
     @abc.abstractmethod
@@ -62,11 +77,11 @@ class FlowingMeasure(Measure):
         """The same measure with other evolving arrays."""
 
     @abc.abstractmethod
-    def rate(self, velocity: Velocity) -> PyTree[Float[Array, "..."]]:
+    def rate(self, velocity: Velocity | Callable) -> PyTree[Float[Array, "..."]]:
         r"""The rate of change of the state when mass moves along the `velocity` $v$: $\partial_t \mu + \operatorname{div}(\mu v) = 0$."""
 
     @abc.abstractmethod
-    def push(self, map: Velocity) -> "FlowingMeasure":
+    def push(self, map: Velocity | Callable) -> "FlowingMeasure":
         """The push-forward of the measure under a map of points."""
 
     @abc.abstractmethod
@@ -82,6 +97,11 @@ class FlowingMeasure(Measure):
     def frame(self, states: PyTree) -> dict[str, tuple[tuple[str, ...], Any]]:
         """Stacked states as named variables with named axes, for `Path.to_xarray`."""
 
+    @classmethod
+    def from_frame(cls, about: dict[str, Any], variables: dict[str, Any]) -> "FlowingMeasure":
+        """The measure of the first frame of a file, from what the file says of it and the variables of `frame`."""
+        raise ValueError(f"a {cls.__name__} is not read from files: it has no from_frame")
+
     @property
     def dtype(self) -> jnp.dtype:
         """The precision of the state."""
@@ -95,7 +115,81 @@ class FlowingMeasure(Measure):
     @property
     def about(self) -> dict[str, Any]:
         """What a file says of the measure beside its arrays."""
-        return {"picture": type(self).__name__, "space": type(self.space).__name__}
+        return {"picture": type(self).__name__, "space": json.dumps(self.space.about)}
+
+    # What attention asks of a picture.
+
+    # Whether averages are over atoms, so that logits beyond all digits may be held; moments of other pictures see their size.
+    by_atoms: ClassVar[bool] = True
+
+    def atoms(self, mask: Mask | None = None, ordered: bool = False) -> Atoms:
+        """The measure as weighted keys of a sum, under a mask or if `ordered` with their order; for pictures that are sums of points."""
+        raise TypeError(
+            f"mu must be tokens or cells for this, got a {type(self).__name__}, which has no atoms; draw tokens with mu.sample(n, key=key)"
+        )
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of atoms there are; 0 for a picture without."""
+        return 0
+
+    def keys_for(self, logit: Logit, inner: Affine | None = None, mask: Mask | None = None, sums: Request | None = None) -> Atoms:
+        """The keys as a law sees them: in order under a mask that goes by order, so that a streamed sum can skip what nobody sees; with
+        the values `inner(y)` to average, where there is such a map."""
+        atoms = self.atoms(mask, logit.positional)
+        if mask is not None and not mask.by_rows:
+            assert atoms.order is not None
+            ranks = jnp.argsort(atoms.order)
+            points, weights, order = (leaf[ranks] for leaf in (atoms.points, atoms.log_weights, atoms.order))
+            atoms = atoms._replace(points=points, log_weights=weights, order=order)
+        warn_of_round_off(logit, atoms, sums)
+        return atoms if inner is None else atoms._replace(values=inner(atoms.points))
+
+    def tilt(self, logit: Logit, inner: Affine | None = None, mask: Mask | None = None, sums: Request | None = None) -> Tilt:
+        r"""The tilts $e^{\ell(x, y)} \,d\mu(y)$ of the measure; means are of `inner(y)` if such a map is given."""
+        return TiltedAtoms(logit, self.keys_for(logit, inner, mask, sums), sums)
+
+    def attend(self, normalize: Any, logit: Logit, inner: Affine | None, mask: Mask | None, sums: Request | None) -> Velocity:
+        """The average of a normalization over this picture: of its keys, unless it has a closed form."""
+        return normalize.average(logit, self.keys_for(logit, inner, mask, sums), sums)
+
+    def check_law(self, law: Any) -> None:
+        """Raise if this picture cannot carry a law with a logit, a value, a mask and a normalization."""
+
+    def check_symmetry(self, law: Any) -> None:
+        """Raise if the value and the logit of a law break a symmetry that this picture stands for."""
+
+    def around(self, average: Velocity) -> Velocity:
+        """An average over the keys of this picture as its queries need it."""
+        return average
+
+    @property
+    def order_axis(self) -> Any:
+        """Where the order of tokens lies, if that is an axis of its own."""
+        return None
+
+    @property
+    def sharpest(self) -> float:
+        """The largest sharpness of a kernel that the picture resolves: that of a kernel as wide as its cells."""
+        return math.inf
+
+    # What the solver asks of a picture.
+
+    # Whether a measure of this picture that a map has moved is one of this picture again, without a closure.
+    exact: ClassVar[bool] = True
+
+    def report(self, velocity: Velocity | Callable) -> dict[str, PyTree]:
+        """Figures of how well this picture carries a velocity, for `path.stats`; nothing for one without a closure."""
+        return {}
+
+    def noise(self, sigma: Any, key: Any) -> Noise:
+        """Noise of this size on this picture; only tokens draw it from a key."""
+        check.key("key", key, optional=True)
+        return Noise(positive("noise", sigma).astype(self.dtype), None)
+
+    def default_step(self, noise: Noise | None, length: float) -> float | None:
+        """The fixed step over a time of this length, where steps are fixed if the user does not say; `None` for adaptive ones."""
+        return None
 
     def motion(self, velocity: Callable, noise: Noise | None = None) -> diffrax.AbstractTerm:
         """The differential equation of the state, for a velocity `velocity(mu, t)` and noise: its diffrax terms."""
@@ -119,24 +213,12 @@ class FlowingMeasure(Measure):
 
 def values_of(f: Any, points: Float[Array, "n d"]) -> Any:
     """A function at points, refused unless it gives something for each of them."""
-    values = function("f", f, "a function of rows of points")(points)
+    values = check.function("f", f, "a function of rows of points")(points)
     if jnp.shape(values)[:1] != (len(points),):
         raise ValueError(f"f must give one value a row, [{len(points)}, ...], got shape {list(jnp.shape(values))}")
     return values
 
 
 def moved(velocity: Any, points: Float[Array, "n d"], order: Float[Array, " n"] | None = None) -> Float[Array, "n d"]:
-    """A velocity or a map at tokens or cells, told their order if it asks for it; refused unless it gives a row for each of them."""
-    function("velocity", velocity, "a map of rows of points", "field.at(mu, t) makes the velocity of a field")
-    found = velocity(points) if order is None else velocity(points, order)
-    if jnp.shape(found) != points.shape:
-        name = getattr(velocity, "__name__", type(velocity).__name__)
-        raise ValueError(f"the velocity or map {name} must give one row a point, {list(points.shape)}, got {list(jnp.shape(found))}")
-    return found
-
-
-def affine_only(map: Any, picture: str) -> Affine:
-    """`map`, refused unless it is affine."""
-    if not isinstance(map, Affine):
-        raise TypeError(f"velocity: a {picture} stays one only under an Affine map, got {shown(map)}; move Particles with it instead")
-    return map
+    """A velocity or a map at tokens or cells with their order; refused unless it gives a row for each of them."""
+    return checked(velocity, as_velocity(velocity)(points, order), points)

@@ -1,28 +1,29 @@
 """A density: the masses of the cells of a grid."""
 
-import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from attnflow import _check as check
-from attnflow._arrays import one_program
-from attnflow.measures.axes import Axis, Circle, Icosphere, Interval, Order, Zonal
-from attnflow.measures.base import FlowingMeasure, Noise, Velocity, moved, values_of
-from attnflow.measures.deposit import check_inside, deposited, masses, rule_around, values_at
+from attnflow._arrays import known, one_program
+from attnflow.measures.axes import Axis, axes_from, axes_to
+from attnflow.measures.base import FlowingMeasure, Noise, moved, values_of
+from attnflow.measures.deposit import check_inside, deposited, masses, values_at
+from attnflow.measures.draw import quantiles, sampled
+from attnflow.measures.intervals import Order
+from attnflow.measures.line import Bars, Tokens
 from attnflow.measures.mesh import Mesh, mesh
 from attnflow.measures.particles import Particles
 from attnflow.measures.upwind import Courant, Transported, Upwind
+from attnflow.measures.velocity import Velocity
 from attnflow.measures.volumes import face_velocity, outflow, transport
 from attnflow.spaces import Space
-
-_NAMES = {Interval: ("x", "y"), Circle: ("angle",), Order: ("order",), Zonal: ("angle",), Icosphere: ("cell",)}
+from attnflow.sums import Atoms, InCells, Lattice
 
 
 class Grid(FlowingMeasure):
@@ -36,6 +37,8 @@ class Grid(FlowingMeasure):
 
     `points [n, d]` are the middles of the cells, `mass [*cells]` is the state.
     """
+
+    discrete = True
 
     mass: Float[Array, "..."]
     mesh: Mesh
@@ -73,9 +76,8 @@ class Grid(FlowingMeasure):
         mu = check.measure("mu", mu, Particles, "Particles")
         where = axes if isinstance(axes, Mesh) else mesh(axes)
         blank = cls.uniform(where)
-        if type(mu.space) is not type(where.space) or mu.dim != blank.dim:
-            spaces = [type(space).__name__ for space in (where.space, mu.space)]
-            raise ValueError(f"this grid takes tokens of R^{blank.dim}, {spaces[0]}, got tokens of R^{mu.dim}, {spaces[1]}")
+        if mu.space != where.space or mu.dim != blank.dim:
+            raise ValueError(f"this grid takes tokens of R^{blank.dim} on {where.space}, got tokens of R^{mu.dim} on {mu.space}")
         order = mu.sequence.astype(blank.dtype) if where.order is not None else None
         check_inside(where, mu.points, order)
         weights = jnp.exp(mu.log_weights).astype(blank.dtype)
@@ -125,18 +127,13 @@ class Grid(FlowingMeasure):
     @property
     @one_program
     def mean(self) -> Float[Array, " d"]:
-        centre = self.weights @ self.points
-        return centre * jnp.eye(self.dim, dtype=self.dtype)[0] if self._zonal else centre
+        return self.axes[0].symmetric(self.weights @ self.points)
 
     @property
     @one_program
     def cov(self) -> Float[Array, "d d"]:
-        if self._zonal:
-            x, mean = self.points[:, 0], self.mean[0]
-            across = self.weights @ (1 - x**2) / (self.dim - 1)
-            return jnp.diag(jnp.full(self.dim, across).at[0].set(self.weights @ (x - mean) ** 2))
         centred = self.points - self.mean[None]
-        return centred.T @ (centred * self.weights[:, None])
+        return self.axes[0].symmetric(centred.T @ (centred * self.weights[:, None]))
 
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
         r"""$\int f \,d\mu$, by its values at the middles of the cells; on a `Zonal` axis for functions of $x_1$ alone."""
@@ -144,45 +141,68 @@ class Grid(FlowingMeasure):
 
     @property
     def keys(self) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
-        r"""The grid as weighted points for an integral over it: its cells; on a `Zonal` axis points around each band, as a query on the
-        meridian sees them: at $(\cos a, s \sin a, \dots)$ with $s$ the cosine of the angle around."""
-        if not self._zonal:
-            return self.points, self.log_weights
-        axis = self.axes[0]
-        assert isinstance(axis, Zonal)
-        cosines, shares = (jnp.asarray(values, self.dtype) for values in rule_around(axis.dim, axis.nodes))
-        x, y = self.points[:, :1], self.points[:, 1:2]
-        across = jnp.sqrt(jnp.maximum(1 - cosines**2, 0))
-        columns = [jnp.broadcast_to(x, (len(x), axis.nodes)), y * cosines[None], y * across[None]]
-        around = jnp.stack(columns + [jnp.zeros_like(columns[0])] * (self.dim - 3), axis=-1)
-        logs = self.log_weights[:, None] + jnp.log(shares)[None]
-        return around.reshape(-1, self.dim), logs.reshape(-1)
+        """The grid as weighted points for an integral over it: its cells; on a `Zonal` axis points around each band, as a query on the
+        meridian sees them."""
+        return self.axes[0].keys(self.points, self.log_weights)
+
+    def around(self, average: Velocity) -> Velocity:
+        """An average over the `keys`, at any query: as it is, except on a `Zonal` axis."""
+        return self.axes[0].around(average)
 
     @property
-    def _zonal(self) -> bool:
-        return isinstance(self.axes[0], Zonal)
+    def lattice(self) -> Lattice | None:
+        """The engine for sums over cells that are regular; `None` if they are not."""
+        if not all(axis.regular for axis in self.axes):
+            return None
+        return Lattice(self.mesh.shape, self.axes[0].periodic, not self.axes[0].moves)
+
+    def atoms(self, mask: Any = None, ordered: bool = False) -> Atoms:
+        """The grid as the keys of a sum: with their order if it is asked for, or under a mask, which sees cells of order in part."""
+        if mask is None:
+            return Atoms(*self.keys, order=self.sequence if ordered else None, engine=self.lattice)
+        self._check_mask(mask)
+        order, axis = self.sequence, cast(Order, self.order_axis)
+        mask.check_unit(axis.length)
+        return Atoms(self.points, self.log_weights, order, InCells(mask, axis.width), self.lattice)
+
+    @property
+    def order_axis(self) -> Order | None:
+        """The axis of the order of tokens; `None` if there is none."""
+        return None if self.axes[0].moves else cast(Order, self.axes[0])
+
+    def check_order(self, order: Float[Array, " m"]) -> None:
+        """Raise if the order of queries lies outside that of the grid."""
+        if self.order_axis is not None:
+            self.order_axis.check(order)
+
+    def check_law(self, law: Any) -> None:
+        """Raise if the grid cannot carry a law: a mask matrix, a law that breaks the symmetry, a kernel narrower than a cell."""
+        self._check_mask(law.mask)
+        self.check_symmetry(law)
+        if known(law.logit, law.value):
+            self.check_resolution(float(np.linalg.norm(np.asarray(law.logit.form.A, dtype=np.float64), 2)))
+
+    def check_symmetry(self, law: Any) -> None:
+        """Raise if a zonal density would not stay one under a law."""
+        self.axes[0].check_law(law)
+
+    @staticmethod
+    def _check_mask(mask: Any) -> None:
+        if mask is not None and mask.by_rows:
+            raise ValueError("a mask matrix is for tokens, got a Grid; use Causal, Window or ALiBi on [af.Order(cells), af.Interval(...)]")
 
     @property
     def sharpest(self) -> float:
         """The largest sharpness of a kernel that its cells, and the rule around its bands, resolve."""
-        rules = [(axis.nodes / math.pi) ** 2 for axis in self.axes if isinstance(axis, Zonal)]
-        return min([axis.width**-2 for axis in self.axes if not isinstance(axis, Order)] + rules)
+        return min(limit.gap**-2 for axis in self.axes for limit in axis.resolution)
 
     def check_resolution(self, sharpness: float) -> None:
         """Raise if a kernel of width $k^{-1/2}$, $k$ the `sharpness`, is narrower than a cell, or than the gaps of the rule around a
         band."""
-        for axis in self.axes:
-            if isinstance(axis, Zonal) and math.pi * math.sqrt(sharpness) > axis.nodes:
-                needed = f"{math.ceil(math.pi * math.sqrt(sharpness))} nodes"
-                raise ValueError(_NARROW.format(1 / math.sqrt(sharpness), needed, axis.nodes).replace("a cell", "the gap of nodes", 1))
-            if isinstance(axis, Order) or axis.width**2 * sharpness <= 1:
-                continue
-            factor = axis.width * math.sqrt(sharpness)
-            if isinstance(axis, Icosphere):
-                raise ValueError(
-                    _NARROW.format(1 / math.sqrt(sharpness), f"frequency {math.ceil(axis.frequency * factor)}", axis.frequency)
-                )
-            raise ValueError(_NARROW.format(1 / math.sqrt(sharpness), f"{math.ceil(axis.cells * factor)} cells", axis.cells))
+        for gap, what, unit, number in (limit for axis in self.axes for limit in axis.resolution):
+            if gap**2 * sharpness > 1:
+                due = f"the axis needs at least {unit.format(math.ceil(number * gap * math.sqrt(sharpness)))}, got {number}"
+                raise ValueError(f"{what} is wider than the kernel, whose width is {1 / math.sqrt(sharpness):.3g}: {due}")
 
     @property
     def state(self) -> Float[Array, "..."]:
@@ -191,25 +211,25 @@ class Grid(FlowingMeasure):
     def with_state(self, state: Float[Array, "..."]) -> "Grid":
         return eqx.tree_at(lambda mu: mu.mass, self, state)
 
-    def rate(self, velocity: Velocity) -> Float[Array, "..."]:
+    def rate(self, velocity: Velocity | Callable) -> Float[Array, "..."]:
         return transport(self.mesh, self.weights, self.face_velocity(velocity)).reshape(self.mesh.shape)
 
     def face_velocity(self, velocity: Any) -> Float[Array, " f"]:
         """The speed across each face."""
         return face_velocity(self.mesh, self._apply(velocity))
 
-    def push(self, map: Velocity) -> "Grid":
+    def push(self, map: Velocity | Callable) -> "Grid":
         """Every cell's mass goes where the map takes its middle, shared among the cells there; what would pass a wall stays in front of
         it. On intervals and circles."""
         moved = self._apply(map)
-        if isinstance(self.axes[0], Zonal | Icosphere):
+        if self.axes[-1].coordinate is None:
             raise ValueError(
                 f"a map pushes a grid over intervals or the circle, got {type(self.axes[0]).__name__}; push .particles() instead"
             )
         return self.with_state(deposited(self.mesh, self.space.nearest(moved), self.weights, self.mesh.order))
 
     def _apply(self, map: Any) -> Float[Array, "n d"]:
-        return moved(map, self.points, self.sequence if getattr(map, "needs_order", False) else None)
+        return moved(map, self.points, self.mesh.order)
 
     def settle(self, state: Float[Array, "..."]) -> Float[Array, "..."]:
         return state
@@ -241,65 +261,91 @@ class Grid(FlowingMeasure):
 
     @property
     def axis_names(self) -> tuple[str, ...]:
-        used: dict[type, int] = {}
-        names = []
+        names: list[str] = []
         for axis in self.axes:
-            names.append(_NAMES[type(axis)][used.get(type(axis), 0)])
-            used[type(axis)] = used.get(type(axis), 0) + 1
+            names.append(next(name for name in axis.names if name not in names))
         return tuple(names)
 
     @property
     def about(self) -> dict[str, Any]:
-        import json
+        return super().about | {"axes": axes_to(self.axes)}
 
-        return super().about | {"axes": json.dumps([[type(axis).__name__, dataclasses.asdict(axis)] for axis in self.axes])}
+    @classmethod
+    def from_frame(cls, about: dict[str, Any], variables: dict[str, Any]) -> "Grid":
+        return cls.uniform(axes_from(about["axes"])).with_state(jnp.asarray(variables["mass"][0]))
 
     def particles(self) -> Particles:
         """The cells as weighted tokens at their middles."""
-        if self._zonal:
-            raise ValueError("a cell of a Zonal grid is a band, not a point; draw tokens with .sample(n, key=key)")
+        if self.axes[0].bands:
+            raise ValueError(f"a cell of a {type(self.axes[0]).__name__} grid is a band, not a point; draw tokens with .sample(n, key=key)")
         return Particles(self.points, self.weights, self.mesh.order, self.space)
+
+    def support(self) -> Particles:
+        """The cells that have mass as tokens; all of them inside `grad`, where masses have no values yet."""
+        cloud = self.particles()
+        if not known(cloud):
+            return cloud
+        some = np.flatnonzero(np.asarray(self.weights))
+        return eqx.tree_at(lambda c: (c.points, c.weights), cloud, (self.points[some], self.weights[some]))
+
+    def tokens(self, eps: Float[Array, ""], key: PRNGKeyArray | None) -> Particles:
+        self.check_places()
+        return self.particles()
+
+    def projected(self, direction: Float[Array, " d"]) -> Tokens | Bars:
+        """On the line the density that is constant in each cell, else the middles of the cells."""
+        if self.dim > 1:
+            return Tokens(self.points @ direction, self.weights)
+        bars, back = self.angles(), direction[0] < 0
+        edges = bars.edges * direction[0]
+        return Bars(jnp.where(back, edges[::-1], edges), jnp.where(back, bars.w[::-1], bars.w))
+
+    def angles(self) -> Bars:
+        """The density that is constant in each cell of its one axis, an angle or a coordinate."""
+        return Bars(jnp.asarray(self.axes[0].edges, self.dtype), self.weights)
+
+    def latitude(self) -> Bars | None:
+        return self.angles() if self.axes[0].bands else None
+
+    def check_places(self) -> None:
+        if self.mesh.order is not None:
+            raise ValueError(
+                "a distance does not see the order of tokens, got a Grid over Order and Interval; "
+                "forget the order first: af.Grid(mu.mass.sum(axis=0) / mu.axes[1].width, mu.axes[1:])"
+            )
+        if self.axes[0].bands:
+            raise ValueError(
+                "a cell of a Zonal grid is a band, not a place for a token; draw tokens with .sample(n, key=key), "
+                "or give wasserstein2 two Zonal grids"
+            )
+
+    def entropy(self) -> Float[Array, ""]:
+        r"""$-\sum m \log\rho$ over the cells, $\rho$ the density by length, area or surface area (and order)."""
+        some = self.weights > 0
+        return -jnp.vdot(self.weights, jnp.log(jnp.where(some, self.weights / self.mesh.volumes, 1)))
+
+    def fisher_information(self) -> Float[Array, ""]:
+        r"""The sum over faces of $\frac{a}{g} (\rho_l - \rho_r)(\log\rho_l - \log\rho_r)$ with the area $a$ and the gap $g$ between the
+        middles; a face next to an empty cell counts nothing."""
+        left, right = self.mesh.links.sides(self.weights / self.mesh.volumes)
+        some = (left > 0) & (right > 0)
+        logs = jnp.log(jnp.where(some, left, 1)) - jnp.log(jnp.where(some, right, 1))
+        rates = self.mesh.areas / self.mesh.gaps * (left - right) * logs
+        # Each face is read from both of its cells, so that none counts twice.
+        return 0.5 * jnp.sum(self.mesh.links.collect(rates, rates))
 
     def quantiles(self, n: int) -> Particles:
         r"""$n$ tokens of equal mass at the quantiles $(i + \frac12)/n$, for one `Interval` or the `Circle`: the closest cloud of $n$
         tokens."""
         axis = self.axes[0]
         check.count("n", n)
-        if len(self.axes) > 1 or not isinstance(axis, Interval | Circle):
+        if len(self.axes) > 1 or axis.coordinate is None:
             raise ValueError("quantiles are for a grid over one Interval or the Circle; draw tokens with .sample(n, key=key)")
-        edges = jnp.asarray(axis.centres[0] - axis.width / 2 + axis.width * np.arange(axis.cells + 1), self.dtype)
-        levels = jnp.concatenate([jnp.zeros(1, self.dtype), jnp.cumsum(self.weights)])
-        where = jnp.interp((jnp.arange(n, dtype=self.dtype) + 0.5) / n, levels / levels[-1], edges)
-        return self._tokens(where[:, None] if isinstance(axis, Interval) else jnp.stack([jnp.cos(where), jnp.sin(where)], axis=1))
+        return Particles(quantiles(axis, self.weights, n), space=self.space)
 
     def sample(self, n: int, *, key: PRNGKeyArray) -> Particles:
         """$n$ independent tokens: a cell by its mass, then a point of the cell (of a round cell of the same area on an `Icosphere`)."""
         check.count("n", n)
         check.key("key", key)
-        pick, place, turn = jax.random.split(key, 3)
-        cell = jax.random.choice(pick, len(self.points), (n,), p=self.weights)
-        middle, axis = self.points[cell], self.axes[0]
-        if isinstance(axis, Circle | Zonal):
-            within = axis.width * jax.random.uniform(place, (n,), self.dtype, -0.5, 0.5)
-            angle = jnp.asarray(axis.centres, self.dtype)[cell] + within
-            if isinstance(axis, Circle):
-                return self._tokens(jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1))
-            around = self.space.nearest(jax.random.normal(turn, (n, self.dim - 1), self.dtype))
-            return self._tokens(jnp.concatenate([jnp.cos(angle)[:, None], jnp.sin(angle)[:, None] * around], axis=1))
-        if isinstance(axis, Icosphere):
-            radius = jnp.sqrt(self.mesh.volumes[cell] / jnp.pi * jax.random.uniform(place, (n,), self.dtype))
-            direction = self.space.nearest(self.space.project(middle, jax.random.normal(turn, middle.shape, self.dtype)))
-            return self._tokens(self.space.exp(middle, radius[:, None] * direction))
-        widths = jnp.asarray([axis.width for axis in self.axes if isinstance(axis, Interval)], self.dtype)
-        points = middle + widths[None] * jax.random.uniform(place, middle.shape, self.dtype, -0.5, 0.5)
-        if self.mesh.order is None:
-            return self._tokens(points)
-        assert isinstance(axis, Order)
-        order = self.mesh.order[cell] + axis.width * jax.random.uniform(turn, (n,), self.dtype, -0.5, 0.5)
-        return Particles(points, order=jnp.clip(order, 0, axis.length))
-
-    def _tokens(self, points: Array) -> Particles:
-        return Particles(points, space=self.space)
-
-
-_NARROW = "a cell is wider than the kernel, whose width is {:.3g}: the axis needs at least {}, got {}"
+        points, order = sampled(self.axes, self.weights, n, key)
+        return Particles(points, order=order, space=self.space)

@@ -1,13 +1,80 @@
 """The sphere S^2 in nearly equal cells: Voronoi cells around the points of a subdivided icosahedron, made centroidal by Lloyd's method."""
 
+import dataclasses
+import functools
 import itertools
+import math
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from attnflow._arrays import known
+from attnflow._check import count
+from attnflow.measures.axes import Axis, Parts, Resolution
+from attnflow.measures.links import listed
+from attnflow.spaces import Sphere
 
 # Rounds of Lloyd's method: enough that the middle of a cell and of each face are where a second-order scheme wants them.
 _ROUNDS = 20
 
 
+@dataclasses.dataclass(frozen=True)
+class Icosphere(Axis):
+    """The sphere $S^2$ in $10 f^2 + 2$ nearly equal cells, $f$ the `frequency`: the Voronoi cells of a subdivided icosahedron; densities
+    are by area."""
+
+    frequency: int
+    names = ("cell",)
+    space = Sphere()
+    dim = 3
+    coordinate = None
+
+    def __post_init__(self):
+        count("frequency", self.frequency, 2)
+
+    @property
+    def cells(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 10 * self.frequency**2 + 2
+
+    @property
+    def edges(self) -> None:
+        return None
+
+    @property
+    def width(self) -> float:
+        """The side of a square of the mean area of a cell."""
+        return math.sqrt(4 * math.pi / self.cells)
+
+    @property
+    def resolution(self) -> tuple[Resolution, ...]:
+        return (Resolution(self.width, "a cell", "frequency {}", self.frequency),)
+
+    def parts(self) -> Parts:
+        points, areas, lines, *rest = icosphere(self.frequency)
+        return Parts(points, areas, listed(lines, len(points)), *rest)
+
+    def locate(self, points: Float[Any, "m 3"]) -> np.ndarray:
+        """The cell that each point lies in."""
+        from scipy.spatial import KDTree
+
+        if not known(points):
+            raise ValueError("points find their cells on an Icosphere outside jit and grad only")
+        return np.asarray(KDTree(icosphere(self.frequency)[0]).query(np.asarray(points))[1])
+
+    def shares(self, number: Int[Array, " m"]) -> list[tuple[Int[Array, " m"], Any]]:
+        return [(number, 1)]
+
+    def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, "n 3"]:
+        """A point of a round cell of the same area."""
+        middle, area = (jnp.asarray(values, part.dtype)[cell] for values in icosphere(self.frequency)[:2])
+        direction = self.space.nearest(self.space.project(middle, jax.random.normal(key, middle.shape, part.dtype)))
+        return self.space.exp(middle, jnp.sqrt(area / jnp.pi * part)[:, None] * direction)
+
+
+@functools.lru_cache(maxsize=4)
 def icosphere(frequency: int) -> tuple[np.ndarray, ...]:
     """Points, areas of cells, the cells along the line across each face, lengths of faces, gaps, and tangents: see `Mesh`."""
     points = _subdivided(frequency)

@@ -1,5 +1,6 @@
 """Tokens: a weighted sum of point masses."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,12 +9,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from attnflow._arrays import array, floats, known, on_host, one_program, shares
 from attnflow._check import instance
-from attnflow.measures.base import FlowingMeasure, Noise, Velocity, moved, values_of
-from attnflow.spaces import Euclidean, Space
+from attnflow.measures.base import FlowingMeasure, Noise, moved, values_of
+from attnflow.measures.line import Tokens
+from attnflow.measures.velocity import Velocity
+from attnflow.spaces import Euclidean, Space, space_from
+from attnflow.sums import Atoms, Mask
+
+# Steps of a noisy run of tokens over its span, if the user does not say.
+_STEPS = 1000
 
 
 class Particles(FlowingMeasure):
@@ -27,6 +34,8 @@ class Particles(FlowingMeasure):
       position, $0, 1, \dots, n - 1$ row by row; `"fraction"` the same from 0 to 1, as a density over order has it.
     - `space`: where the tokens live.
     """
+
+    discrete = True
 
     points: Float[Array, "n d"]
     weights: Float[Array, " n"] | None
@@ -58,7 +67,12 @@ class Particles(FlowingMeasure):
     @property
     def sequence(self) -> Float[Array, " n"]:
         """The order of the tokens: the given one, or their positions 0, 1, ..., n - 1."""
-        return _positions(self.points) if self.order is None else self.order
+        if self.order is not None:
+            return self.order
+        n, dtype = len(self.points), self.points.dtype
+        if n > 2 ** (jnp.finfo(dtype).nmant + 1):
+            raise ValueError(f"{n} positions are not exact in {dtype}; give float64 points")
+        return _positions(self.points)
 
     @property
     @one_program
@@ -76,6 +90,19 @@ class Particles(FlowingMeasure):
         values = values_of(f, self.points)
         return jnp.mean(values, axis=0) if self.weights is None else jnp.tensordot(self.weights, values, axes=1)
 
+    def particles(self) -> "Particles":
+        return self
+
+    def tokens(self, eps: Float[Array, ""], key: PRNGKeyArray | None) -> "Particles":
+        return self
+
+    def projected(self, direction: Float[Array, " d"]) -> Tokens:
+        return Tokens(self.points @ direction, self.weights)
+
+    @one_program
+    def angles(self) -> Tokens:
+        return Tokens(jnp.mod(jnp.arctan2(*self.points.T[::-1]), 2 * jnp.pi), self.weights)
+
     @property
     def state(self) -> Float[Array, "n d"]:
         return self.points
@@ -83,20 +110,36 @@ class Particles(FlowingMeasure):
     def with_state(self, state: Float[Array, "n d"]) -> "Particles":
         return eqx.tree_at(lambda mu: mu.points, self, state)
 
-    def rate(self, velocity: Velocity) -> Float[Array, "n d"]:
+    def rate(self, velocity: Velocity | Callable) -> Float[Array, "n d"]:
         return self.space.project(self.points, self._apply(velocity))
 
-    def push(self, map: Velocity) -> "Particles":
+    def push(self, map: Velocity | Callable) -> "Particles":
         return self.with_state(self.space.nearest(self._apply(map)))
 
     def _apply(self, map: Any) -> Float[Array, "n d"]:
-        """A map at the tokens; one that depends on the order of its queries is told theirs."""
-        return moved(map, self.points, self.sequence if getattr(map, "needs_order", False) else None)
+        """A map at the tokens, told their order."""
+        return moved(map, self.points, _positions(self.points) if self.order is None else self.order)
+
+    def atoms(self, mask: Mask | None = None, ordered: bool = False) -> Atoms:
+        if mask is None and not ordered:
+            return Atoms(self.points, self.log_weights)
+        if mask is not None:
+            mask.check_count(len(self.points))
+            if self.order is None:
+                mask.check_unit(None)
+        return Atoms(self.points, self.log_weights, self.sequence, mask)
 
     @property
-    def keys(self) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-        """The tokens and their log-weights, for an integral over them."""
-        return self.points, self.log_weights
+    def pairs(self) -> int:
+        return len(self.points) ** 2
+
+    def noise(self, sigma: Any, key: Any) -> Noise:
+        if key is None:
+            raise ValueError("noise on tokens is drawn from a key, got none; pass key=jax.random.key(seed)")
+        return Noise(super().noise(sigma, key).sigma, key)
+
+    def default_step(self, noise: Noise | None, length: float) -> float | None:
+        return None if noise is None else length / _STEPS
 
     def settle(self, state: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return self.space.nearest(state)
@@ -114,6 +157,11 @@ class Particles(FlowingMeasure):
         # The worst token: a mean over a million tokens would hide the one that goes wrong.
         worst = jnp.sqrt(jnp.max(jnp.mean(scaled_error**2, axis=1)))
         return jnp.where(jnp.isnan(worst), jnp.inf, worst)
+
+    @classmethod
+    def from_frame(cls, about: dict[str, Any], variables: dict[str, Any]) -> "Particles":
+        extra = {name: variables[name] for name in ("weights", "order") if name in variables}
+        return cls(variables["points"][0], space=space_from(json.loads(about["space"])), **extra)
 
     def frame(self, states: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
         variables: dict[str, tuple[tuple[str, ...], Any]] = {"points": (("time", "token", "coordinate"), states)}
@@ -166,10 +214,8 @@ def _order(order: Any, points: Array) -> Array:
 
 
 def _positions(points: Array) -> Array:
-    """0, 1, ..., n - 1, exactly."""
+    """0, 1, ..., n - 1, exactly, where the precision has so many whole numbers."""
     n, dtype = len(points), points.dtype
-    if n > 2 ** (jnp.finfo(dtype).nmant + 1):
-        raise ValueError(f"{n} positions are not exact in {dtype}; give float64 points")
     # On the host where that is known; in a program not a constant, which would hold n numbers.
     return array(np.arange(n, dtype=dtype)) if known(points) else jnp.arange(n, dtype=dtype)
 

@@ -2,20 +2,21 @@
 
 import itertools
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from attnflow._arrays import known, positive
 from attnflow._check import count, measure, warn
 from attnflow.measures.base import Measure
-from attnflow.measures.gaussian import Gaussian
-from attnflow.measures.mixture import GaussianMixture
 from attnflow.measures.particles import Particles
 
 # The most nodes an axis, by dimension: 2^22 in all.
 _MOST_NODES = {1: 2**22, 2: 2**11, 3: 161}
+# How many tokens stand for a law that is sampled.
+_SAMPLES = 4096
 # The error of an integral above which a rule is called too coarse.
 _COARSE = 1e-6
 
@@ -29,7 +30,8 @@ def quadrature(mu: Measure, nodes: int = 256, reach: float = 8.5) -> Particles:
     be compared below any sampling noise. For $d \le 3$ and covariances of full rank. A grid too coarse for the law itself warns: its
     sums are off by $e^{-2\pi^2 \langle k, S k\rangle}$, $k$ a frequency of the grid and $S$ a covariance.
     """
-    mu = measure("mu", mu, (Gaussian, GaussianMixture), "a Gaussian or a GaussianMixture")
+    mu = measure("mu", mu, Measure, "a Gaussian or a GaussianMixture")
+    _, means, covs = mu.components
     if not known(mu):
         raise TypeError("mu must have known values, got traced ones; call quadrature outside jit and grad")
     reach = float(positive("reach", reach))
@@ -39,14 +41,31 @@ def quadrature(mu: Measure, nodes: int = 256, reach: float = 8.5) -> Particles:
         raise ValueError(
             f"nodes must be between 2 and {_MOST_NODES[mu.dim]} an axis in R^{mu.dim}, got {nodes}; or draw tokens with .sample"
         )
-    law = GaussianMixture([1.0], mu.mean[None], mu.cov[None]) if isinstance(mu, Gaussian) else mu
-    spread = reach * np.sqrt(np.diagonal(np.asarray(law.covs), axis1=1, axis2=2))
-    low, high = (np.asarray(law.means) - spread).min(axis=0), (np.asarray(law.means) + spread).max(axis=0)
-    _check_spacing(np.asarray(law.covs, np.float64), (high - low) / (nodes - 1), nodes)
+    means, covs = np.asarray(means), np.asarray(covs)
+    if not (least := np.linalg.eigvalsh(covs).min()) > 0:
+        raise ValueError(f"quadrature is for covariances of full rank, got smallest eigenvalue {least:.6g}")
+    spread = reach * np.sqrt(np.diagonal(covs, axis1=1, axis2=2))
+    low, high = (means - spread).min(axis=0), (means + spread).max(axis=0)
+    _check_spacing(covs.astype(np.float64), (high - low) / (nodes - 1), nodes)
     axes = [np.linspace(a, b, nodes) for a, b in zip(low, high)]
-    points = jnp.asarray(np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, mu.dim), mu.mean.dtype)
-    log_density = law.log_density(points)
+    points = jnp.asarray(np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, mu.dim), mu.dtype)
+    log_density = mu.log_density(points)
     return Particles(points, weights=jnp.exp(log_density - log_density.max()))
+
+
+def ruled_or_sampled(mu: Any, eps: Float[Array, ""], key: PRNGKeyArray | None) -> Particles:
+    r"""A smooth law as tokens for a kernel of variance `eps`: on the line by quadrature, else a sample."""
+    name = type(mu).__name__
+    if mu.dim > 1:
+        if key is None:
+            raise ValueError(f"a {name} in R^{mu.dim} is sampled for its bridge, which needs key=jax.random.key(seed), got none")
+        return mu.sample(_SAMPLES, key=key)
+    means, variances = (np.asarray(part) for part in mu.components[1:])
+    if variances.min() <= 0:
+        raise ValueError(f"a {name} on the line needs a positive variance to become tokens, got 0; use Particles([[mean]])")
+    # The error of the rule is e^{-2 pi^2 t^2} at a spacing of sqrt(eps) / t, and so for the width of a component.
+    width = np.ptp(means) + 17 * math.sqrt(variances.max())
+    return quadrature(mu, math.ceil(1.5 * width / math.sqrt(min(float(eps), variances.min()))) + 1)
 
 
 def _check_spacing(covs: Float[np.ndarray, "k d d"], spacing: Float[np.ndarray, " d"], nodes: int) -> None:

@@ -10,7 +10,7 @@ from attnflow import _check as check
 from attnflow._arrays import floats, one_program, positive
 from attnflow.measures.mixture import GaussianMixture
 from attnflow.measures.particles import Particles
-from attnflow.spaces import Sphere
+from attnflow.spaces import Ellipsoid, Sphere
 
 
 def normal(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
@@ -23,10 +23,19 @@ def mixture(n: int, weights: Any, means: Any, covs: Any, *, key: PRNGKeyArray) -
     return GaussianMixture(weights, means, covs).sample(n, key=key)
 
 
-def sphere(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
-    r"""$n$ tokens uniform on the unit sphere $S^{d-1}$ of $\mathbb{R}^d$."""
+def sphere(n: int, dim: int, *, key: PRNGKeyArray, radius: float = 1.0, dtype: Any = None) -> Particles:
+    r"""$n$ tokens uniform on the sphere $S^{d-1}$ of $\mathbb{R}^d$, by default that of radius 1."""
     _count(n, dim, key)
-    return Particles(_uniform_directions(n, dim, key, check.real_type("dtype", dtype)), space=Sphere())
+    space, points = Sphere(radius), _uniform_directions(n, dim, key, check.real_type("dtype", dtype))
+    return Particles(points if space.radius == 1 else space.radius * points, space=space)
+
+
+def ellipsoid(n: int, axes: Any, *, key: PRNGKeyArray, dtype: Any = None) -> Particles:
+    r"""$n$ tokens uniform by area on the ellipsoid with these axes, exactly: directions $u$ are drawn anew until one is taken, which
+    happens with probability $\min a \cdot |u / a|$, proportional to the area that $u \mapsto a u$ makes of an area of the sphere."""
+    space = Ellipsoid(axes)
+    _count(n, len(space.axes), key)
+    return Particles(_uniform_by_area(n, space, key, check.real_type("dtype", dtype)), space=space)
 
 
 def hemisphere(n: int, dim: int, *, key: PRNGKeyArray, pole: Any = None, dtype: Any = None) -> Particles:
@@ -70,6 +79,21 @@ def orthonormal(n: int, dim: int, *, key: PRNGKeyArray, dtype: Any = None) -> Pa
 @one_program
 def _uniform_directions(n: int, dim: int, key: PRNGKeyArray, dtype: Any) -> Array:
     return Sphere().nearest(_gauss(n, dim, key, dtype))
+
+
+@one_program
+def _uniform_by_area(n: int, space: Ellipsoid, key: PRNGKeyArray, dtype: Any) -> Array:
+    axes = jnp.asarray(space.axes, dtype)[None]
+
+    def drawn(carry: tuple[PRNGKeyArray, Array, Array]) -> tuple[PRNGKeyArray, Array, Array]:
+        key, points, taken = carry
+        key, direction, chance = jax.random.split(key, 3)
+        u = _uniform_directions(n, axes.size, direction, dtype)
+        fits = jax.random.uniform(chance, (n,), dtype) < min(space.axes) * jnp.linalg.norm(u / axes, axis=1)
+        return key, jnp.where(taken[:, None], points, axes * u), taken | fits
+
+    start = key, jnp.zeros((n, axes.size), dtype), jnp.zeros(n, bool)
+    return jax.lax.while_loop(lambda carry: ~jnp.all(carry[2]), drawn, start)[1]
 
 
 def _gauss(n: int, dim: int, key: PRNGKeyArray, dtype: Any) -> Array:

@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from attnflow import _check as check
 from attnflow._arrays import floats, positive
 from attnflow.measures import Grid, Particles
-from attnflow.spaces import Sphere
 
 # Pairs of neighbours that are listed at once; with more, whole cells of tokens are united first. In more coordinates than FLAT a cell has
 # too many neighbours, and blocks of rows are compared with all.
@@ -25,7 +24,7 @@ _SMALL = 512
 @dataclasses.dataclass(frozen=True)
 class Clusters:
     """`labels [n]` of the tokens, by falling mass of their clusters (-1 for tokens that were left out); `masses [k]`; `sizes [k]` in
-    tokens; `centres [k, d]`, the weighted means (on the sphere brought back to it)."""
+    tokens; `centres [k, d]`, the weighted means, brought back to the space."""
 
     labels: Int[np.ndarray, " n"]
     masses: Float[np.ndarray, " k"]
@@ -43,8 +42,9 @@ class Clusters:
 
 
 def clusters(mu: Any, radius: Any, floor: float = 0.0) -> Clusters:
-    """The clusters of a cloud: the components of the graph that joins tokens at a distance of at most `radius` (along great circles on the
-    sphere). Exact, and near-linear in $n$ in up to three coordinates however dense the cloud; in more, all pairs are compared.
+    """The clusters of a cloud: the components of the graph that joins tokens at a distance of at most `radius`: along great circles on a
+    sphere, along straight lines on other spaces. Exact, and near-linear in $n$ in up to three coordinates however dense the cloud; in more,
+    all pairs are compared.
 
     **Arguments:**
 
@@ -57,9 +57,8 @@ def clusters(mu: Any, radius: Any, floor: float = 0.0) -> Clusters:
         raise ValueError(f"floor must be a share of the largest mass, at least 0 and below 1, got {floor}")
     weights = np.exp(np.asarray(mu.log_weights, np.float64))
     kept = np.flatnonzero(weights >= floor * weights.max()) if floor > 0 else np.arange(len(weights))
-    points = np.asarray(mu.particles().points if isinstance(mu, Grid) else mu.points, np.float64)[kept]
-    reach = (2 * math.sin(r / 2) if r < math.pi else 2.0) if isinstance(mu.space, Sphere) else r
-    found = components(points, reach)
+    points = np.asarray(mu.particles().points, np.float64)[kept]
+    found = components(points, mu.space.chord(r))
     masses = np.bincount(found, weights[kept])
     rank = np.argsort(-masses, kind="stable")
     place = np.empty_like(rank)
@@ -67,10 +66,7 @@ def clusters(mu: Any, radius: Any, floor: float = 0.0) -> Clusters:
     labels = np.full(len(weights), -1)
     labels[kept] = place[found]
     centres = np.stack([np.bincount(found, weights[kept] * x) for x in points.T], axis=1)[rank] / masses[rank, None]
-    if isinstance(mu.space, Sphere):
-        lengths = np.linalg.norm(centres, axis=1, keepdims=True)
-        centres = np.where(lengths > 0, centres / np.where(lengths > 0, lengths, 1), centres)
-    return Clusters(labels, masses[rank], np.bincount(found)[rank], centres)
+    return Clusters(labels, masses[rank], np.bincount(found)[rank], mu.space.place(centres))
 
 
 def components(points: Float[np.ndarray, "n d"], reach: float) -> Int[np.ndarray, " n"]:

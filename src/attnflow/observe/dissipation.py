@@ -9,13 +9,12 @@ from jaxtyping import Array, Float
 from attnflow import _check as check
 from attnflow._arrays import known
 from attnflow.attention.law import Attention
-from attnflow.attention.normalisations.softmax import Softmax
-from attnflow.attention.normalisations.unnormalized import Unnormalized
 from attnflow.measures import Particles
-from attnflow.sums import Atoms, Engine, Logit, check_engine, log_integral
+from attnflow.measures.velocity import velocity_of
+from attnflow.sums import Atoms, Quadratic, Request, check_request, log_integral
 
 
-def dissipation(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Array, ""]:
+def dissipation(law: Any, mu: Particles, sums: Request | None = None) -> Float[Array, ""]:
     r"""$\frac{dE}{dt}$ along simple attention, $E = \frac{1}{2\beta} \iint e^{\beta\langle x, y\rangle} \,d\mu\,d\mu$, as a square: the
     dissipation identity.
 
@@ -23,18 +22,16 @@ def dissipation(law: Any, mu: Particles, sums: Engine | None = None) -> Float[Ar
     $Z$ its normaliser: $\frac{dE}{dt} = \int Z |v|^2 \,d\mu$ under SA and $\int |v|^2 \,d\mu$, now with the velocity of USA,
     under USA (arXiv:2312.10794). Compare `energy(mu, beta)` along a path. For $V = I$; `log_scale` of `Unnormalized` is counted.
     """
-    if not isinstance(law, Attention) or law.mask is not None or not isinstance(law.normalize, Softmax | Unnormalized):
+    if not isinstance(law, Attention) or law.mask is not None or not law.normalize.exponential:
         raise TypeError(check.refusal("law", "af.simple_attention(beta, d), with softmax or Unnormalized and no mask", law))
     mu = check.measure("mu", mu, Particles, "Particles")
-    check_engine(sums)
-    if known(law.value, law.logit.A) and not _simple(np.asarray(law.value), np.asarray(law.logit.A)):
+    check_request(sums)
+    if known(law.value, law.logit.form.A) and not _simple(np.asarray(law.value), np.asarray(law.logit.form.A)):
         raise ValueError("the dissipation is of simple attention, V = I and K^T Q = beta I, got other matrices")
-    velocity = mu.space.project(mu.points, law.at(mu, sums=sums)(mu.points))
-    square = jnp.sum(velocity**2, axis=1)
-    if isinstance(law.normalize, Unnormalized):
-        return _in_range(mu.integrate(lambda _: square) * jnp.exp(-law.normalize.log_scale.astype(mu.dtype)))
-    logit: Logit = law.logit
-    norm = jnp.exp(log_integral(Logit(logit.A.astype(mu.dtype)), mu.points, Atoms(mu.points, mu.log_weights), sums))
+    square = jnp.sum(mu.rate(velocity_of(law, mu, sums=sums)) ** 2, axis=1)
+    if (log_scale := getattr(law.normalize, "log_scale", None)) is not None:
+        return _in_range(mu.integrate(lambda _: square) * jnp.exp(-log_scale.astype(mu.dtype)))
+    norm = jnp.exp(log_integral(Quadratic(law.logit.form.A.astype(mu.dtype)), mu.points, Atoms(mu.points, mu.log_weights), sums))
     return _in_range(mu.integrate(lambda _: norm * square))
 
 

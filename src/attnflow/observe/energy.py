@@ -8,12 +8,11 @@ from jaxtyping import Array, Float
 
 from attnflow import _check as check
 from attnflow._arrays import floats, known, one_program, positive
-from attnflow.attention.on_grid import lattice_of
 from attnflow.measures import Grid, Particles
-from attnflow.sums import Atoms, Engine, Logit, check_engine, log_integral
+from attnflow.sums import Quadratic, Request, check_request
 
 
-def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None, log: bool = False) -> Float[Array, ""]:
+def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Request | None = None, log: bool = False) -> Float[Array, ""]:
     r"""$E(\mu) = \frac{e^c}{2\beta} \iint e^{\beta\langle x, y\rangle} \,d\mu(x)\,d\mu(y)$, $c$ the `log_scale`, of `Particles` or a
     `Grid`; $\log E$ with `log=True`.
 
@@ -22,15 +21,13 @@ def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Engine | None = None,
     middles of cells: second order in their width, which must not be above $\beta^{-1/2}$.
     """
     mu = check.measure("mu", mu, (Particles, Grid), "Particles or a Grid")
-    check_engine(sums)
+    check_request(sums)
     check.flag("log", log)
     beta = positive("beta", beta).astype(mu.dtype)
-    if isinstance(mu, Grid) and known(beta):
+    if known(beta):
         mu.check_resolution(float(beta))
-    logit = Logit(beta * jnp.eye(mu.dim, dtype=mu.dtype))
     # The keys of a zonal grid are points around its bands, as each of its queries on one meridian sees them.
-    keys, log_weights = mu.keys
-    inner = log_integral(logit, mu.points, Atoms(keys, log_weights, engine=lattice_of(mu)), sums)
+    inner = mu.tilt(Quadratic(beta * jnp.eye(mu.dim, dtype=mu.dtype)), sums=sums).log_norm(mu.points)
     found = _energy(inner, mu.log_weights, beta, floats("log_scale", log_scale, "").astype(mu.dtype), log)
     if known(found) and not log and not 0 < float(found) < float("inf"):
         check.warn(

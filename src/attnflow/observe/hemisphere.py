@@ -9,7 +9,6 @@ from jaxtyping import Bool
 from attnflow import _check as check
 from attnflow._arrays import positive
 from attnflow.measures import Particles
-from attnflow.spaces import Sphere
 
 
 def in_hemisphere(mu: Any) -> bool:
@@ -55,6 +54,7 @@ def renyi_centres(mu: Any, delta: Any, strong: bool = False) -> Bool[np.ndarray,
 
 def _points(mu: Any) -> np.ndarray:
     mu = check.measure("mu", mu, Particles, "Particles, tokens on the sphere")
-    if not isinstance(mu.space, Sphere):
-        raise TypeError(f"mu must be tokens on the sphere, got tokens on the {type(mu.space).__name__}; give space=af.Sphere()")
-    return np.asarray(mu.points, np.float64)
+    if mu.space.radius is None:
+        raise TypeError(f"mu must be tokens on the sphere, got tokens on {mu.space}; give space=af.Sphere()")
+    # Angles are the same on a sphere of any radius.
+    return np.asarray(mu.points, np.float64) / mu.space.radius

@@ -1,6 +1,7 @@
 """Where a path ends, with the evidence: a point, clusters, a polytope, hyperplanes, a low-rank Gaussian, or nowhere."""
 
 import dataclasses
+import functools
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -13,7 +14,6 @@ from attnflow._dominant import dominant
 from attnflow.flow.path import Path
 from attnflow.measures import Gaussian, Particles
 from attnflow.observe.places import hull, places
-from attnflow.spaces import Euclidean
 
 Shape = Literal[
     "point", "clusters", "polytope", "hyperplanes", "polytope x subspace", "low-rank Gaussian", "divergence", "blow-up", "undecided"
@@ -81,9 +81,12 @@ def limit_shape(path: Path, value: Any = None, direction: Any = None, tolerance:
         return Verdict("blow-up", f"the solution left every bound at t = {float(path.status.time):.6g}", tolerance)
     if path.status.kind in ("stalled", "budget", "unresolved", "interrupted"):
         return Verdict("undecided", f"the run did not arrive: {path.status}", tolerance)
-    run = _Run.of(path)
-    if isinstance(path.measure, Gaussian):
-        return _gaussian(path, run, tolerance)
+    return _judged(path.measure, path, _Run.of(path), left, tolerance)
+
+
+@functools.singledispatch
+def _judged(mu: Particles, path: Path, run: "_Run", left: np.ndarray | None, tolerance: float) -> Verdict:
+    """By where the tokens are; another picture registers what it is judged by."""
     x = _tokens(path)
     across = None if left is None else _across(x, x @ left.T, run, tolerance)
     if across is not None and across.shape != "undecided":
@@ -91,7 +94,7 @@ def limit_shape(path: Path, value: Any = None, direction: Any = None, tolerance:
     away = _divergence(np.linalg.norm(x, axis=-1), run, tolerance)
     if away is not None:
         return away
-    return _gathered(x, run, tolerance, isinstance(path.measure.space, Euclidean)) if across is None else across
+    return _gathered(x, run, tolerance, mu.space.flat) if across is None else across
 
 
 class _Run(NamedTuple):
@@ -133,7 +136,7 @@ def _left(path: Path, value: Any, direction: Any) -> np.ndarray | None:
         return None
     if value is not None and direction is not None:
         raise ValueError("limit_shape takes value or direction, got both; the direction follows from the value")
-    if not isinstance(path.measure, Particles) or not isinstance(path.measure.space, Euclidean):
+    if not isinstance(path.measure, Particles) or not path.measure.space.flat:
         raise ValueError(f"value and direction are for tokens in R^d, got {type(path.measure).__name__} on another space; leave them out")
     name, given = ("value", square("value", value)) if direction is None else ("direction", floats("direction", direction, "d"))
     if given.shape[-1] != path.measure.dim:
@@ -204,7 +207,7 @@ def _divergence(radii: np.ndarray, run: _Run, tolerance: float) -> Verdict | Non
 
 
 def _gathered(x: np.ndarray, run: _Run, tolerance: float, flat: bool) -> Verdict:
-    """A point, a polytope or clusters; on the sphere, where every cloud lies on the boundary of its hull, no polytope."""
+    """A point, a polytope or clusters; on a sphere or an ellipsoid, where every cloud lies on the boundary of its hull, no polytope."""
     size, n = _size(x), x.shape[1]
     moved, still = run.rests(x, size, tolerance)
     if not still:
@@ -231,7 +234,8 @@ def _on_boundary(points: np.ndarray, around: Any, slack: float) -> bool:
     return bool(((around.depth <= slack) | (np.linalg.norm(points, axis=1) <= slack)).all())
 
 
-def _gaussian(path: Path, run: _Run, tolerance: float) -> Verdict:
+@_judged.register
+def _gaussian(mu: Gaussian, path: Path, run: _Run, left: None, tolerance: float) -> Verdict:
     """By the mean and the standard deviations along the axes."""
     mean, cov = (np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(path.states))
     deviations = np.sqrt(np.maximum(np.linalg.eigvalsh(cov), 0))

@@ -9,8 +9,9 @@ from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
 from attnflow import _check as check
 from attnflow._arrays import known, positive
-from attnflow.attention.field import check_at
 from attnflow.measures import Particles
+from attnflow.measures.field import check_at
+from attnflow.measures.velocity import velocity_of
 
 
 def local_lipschitz(
@@ -35,7 +36,7 @@ def local_lipschitz(
 def _largest_singular(law: Any, mu: Particles, start: Array, iterations: int) -> tuple[Array, Array]:
     def velocity(points: Array) -> Array:
         nu = mu.with_state(points)
-        return mu.space.project(points, law.at(nu)(points))
+        return nu.rate(velocity_of(law, nu))
 
     _, forward = jax.linearize(velocity, mu.points)
     back = jax.linear_transpose(forward, mu.points)
@@ -58,35 +59,24 @@ def _largest_singular(law: Any, mu: Particles, start: Array, iterations: int) ->
 def linearisation(field: Any, mu: Particles, t: Any = 0.0) -> Complex[Array, " k"]:
     r"""The eigenvalues of the flow linearised at tokens that stand still, by falling real part: where one is positive, they are a saddle.
 
-    In coordinates of the tangent spaces: $n d$ of them in $\mathbb{R}^d$, $n (d-1)$ on the sphere. At clusters of simple attention this is
-    the Hessian of the energy up to the metric, and they are real. All derivatives are formed: for some hundred tokens.
+    In coordinates of the tangent spaces: $n d$ of them in $\mathbb{R}^d$, $n (d-1)$ on the sphere and the ellipsoid. At clusters of
+    simple attention this is the Hessian of the energy up to the metric, and they are real.
+    All derivatives are formed: for some hundred tokens.
     """
     check.field("field", field)
     mu = check.measure("mu", mu, Particles, "Particles")
     check_at(mu, t, None)
-    frames = _tangents(mu)
+    frames = mu.space.tangents(mu.points)
 
     # A point moved along its tangent space and brought back: a chart whose second order does not matter where the velocity vanishes.
     def rate(u: Array) -> Array:
-        points = mu.space.nearest(mu.points + jnp.einsum("nkd,nk->nd", frames, u))
-        nu = mu.with_state(points)
-        return jnp.einsum("nkd,nd->nk", frames, mu.space.project(points, field.at(nu, t)(points)))
+        nu = mu.with_state(mu.space.nearest(mu.points + jnp.einsum("nkd,nk->nd", frames, u)))
+        return jnp.einsum("nkd,nd->nk", frames, nu.rate(velocity_of(field, nu, t)))
 
     blank = jnp.zeros(frames.shape[:2], mu.dtype)
     matrix = jax.jacfwd(rate)(blank).reshape(blank.size, blank.size)
     values = jnp.linalg.eigvals(matrix)
     return values[jnp.argsort(-jnp.real(values))]
-
-
-def _tangents(mu: Particles) -> Float[Array, "n k d"]:
-    """An orthonormal frame of the tangent space at each token."""
-    from attnflow.spaces import Sphere
-
-    eye = jnp.eye(mu.dim, dtype=mu.dtype)
-    if not isinstance(mu.space, Sphere):
-        return jnp.broadcast_to(eye[None], (len(mu.points), mu.dim, mu.dim))
-    basis = jnp.linalg.svd(mu.points[:, None, :], full_matrices=True)[2]
-    return basis[:, 1:]
 
 
 def lyapunov_exponents(
@@ -109,7 +99,7 @@ def _exponents(field: Any, mu: Particles, t1: Array, steps: int, start: Array) -
 
     def rate(t: Array, points: Array) -> Array:
         nu = mu.with_state(points)
-        return mu.space.project(points, field.at(nu, t)(points))
+        return nu.rate(velocity_of(field, nu, t))
 
     def step(points: Array, t: Array) -> Array:
         k1 = rate(t, points)

@@ -10,19 +10,18 @@ from jaxtyping import Array, Float
 
 from attnflow import _check as check
 from attnflow.measures import Gaussian, Grid, Particles
-from attnflow.spaces import Sphere
 
 _ROWS = 512
 
 
 def order_parameter(mu: Any, k: int = 1) -> Float[Array, ""]:
-    r"""How much of mode $k$ there is: on the circle $|\int e^{i k\theta} \,d\mu|$; on $S^{d-1}$ for $k = 1$ $|\int x \,d\mu|$. 0 for the
-    uniform law, 1 for $k$ equal clusters at equal angles (any point masses at one of $k$ equal angles)."""
-    _check(mu)
+    r"""How much of mode $k$ there is: on the circle $|\int e^{i k\theta} \,d\mu|$; on $S^{d-1}$ for $k = 1$ $|\int x \,d\mu|$, in radii of
+    the sphere. 0 for the uniform law, 1 for $k$ equal clusters at equal angles (any point masses at one of $k$ equal angles)."""
+    radius = _radius(mu)
     if check.count("k", k) > 1 and mu.dim != 2:
         raise ValueError(f"k must be at least 1, and on S^{mu.dim - 1} it must be 1, got {k}")
     if k == 1:
-        return jnp.sqrt(jnp.sum(jnp.asarray(mu.mean) ** 2))
+        return _in_radii(jnp.sqrt(jnp.sum(jnp.asarray(mu.mean) ** 2)), radius)
     turned = mu.integrate(lambda x: _harmonic(k, x))
     return jnp.sqrt(jnp.sum(turned**2))
 
@@ -33,19 +32,20 @@ def _harmonic(k: int, x: Array) -> Array:
 
 
 def mean_cosine(mu: Any) -> Float[Array, ""]:
-    r"""$\iint \langle x, y\rangle \,d\mu\,d\mu = |\int x \,d\mu|^2$, over all pairs, a token with itself among them."""
+    r"""$\iint \langle x, y\rangle \,d\mu\,d\mu = |\int x \,d\mu|^2$, with $x$ and $y$ in radii of the sphere, over all pairs, a
+    token with itself among them."""
     return order_parameter(mu) ** 2
 
 
 def cosine_histogram(mu: Particles, bins: int = 50) -> tuple[Float[Array, " b"], Float[np.ndarray, " e"]]:
-    r"""The law of $\langle x, y\rangle$ for two different tokens drawn by weight: the mass in each of `bins` equal parts of $[-1, 1]$, and
-    their edges. Over all pairs, some rows at a time."""
+    r"""The law of the cosine $\langle x, y\rangle$ (in radii of the sphere) for two different tokens drawn by weight: the mass in
+    each of `bins` equal parts of $[-1, 1]$, and their edges. Over all pairs, some rows at a time."""
     mu = check.measure("mu", mu, Particles, "Particles")
-    _check(mu)
+    radius = _radius(mu)
     check.count("bins", bins)
     if len(mu.points) < 2:
         raise ValueError(f"mu must be at least 2 tokens for a histogram of pairs, got {len(mu.points)}")
-    return _histogram(mu.points, jnp.exp(mu.log_weights), bins), np.linspace(-1, 1, bins + 1)
+    return _histogram(_in_radii(mu.points, radius), jnp.exp(mu.log_weights), bins), np.linspace(-1, 1, bins + 1)
 
 
 @partial(jax.jit, static_argnums=2)
@@ -75,7 +75,12 @@ def effective_rank(mu: Any) -> Float[Array, ""]:
     return jnp.where(total > 0, jnp.exp(jnp.sum(jax.scipy.special.entr(share))), 0)
 
 
-def _check(mu: Any) -> None:
+def _in_radii(lengths: Array, radius: float) -> Array:
+    return lengths if radius == 1 else lengths / radius
+
+
+def _radius(mu: Any) -> float:
     mu = check.measure("mu", mu, (Particles, Grid), "Particles or a Grid on the sphere")
-    if not isinstance(mu.space, Sphere):
-        raise TypeError(f"mu must be on the sphere, got {type(mu).__name__} on the {type(mu.space).__name__}")
+    if mu.space.radius is None:
+        raise TypeError(f"mu must be on the sphere, got {type(mu).__name__} on {mu.space}")
+    return mu.space.radius

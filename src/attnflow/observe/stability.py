@@ -20,9 +20,9 @@ from jaxtyping import Array, Float
 from attnflow import _check as check
 from attnflow._arrays import floats
 from attnflow._special import zonal_harmonic, zonal_slope
-from attnflow.attention.normalisations.sinkhorn import Sinkhorn
 from attnflow.measures import Particles
-from attnflow.measures.deposit import rule_around
+from attnflow.measures.around import rule_around
+from attnflow.measures.velocity import velocity_of
 from attnflow.spaces import Sphere
 
 # Above this many pairs of a query and a key the kernel is too narrow.
@@ -87,7 +87,7 @@ def _responses(field: Any, cloud: Array, weights: Array, s: Array, changes: Arra
     x = jnp.zeros((len(s), cloud.shape[1])).at[:, 0].set(s).at[:, 1].set(jnp.sqrt(1 - s**2))
 
     def velocity(change: Array) -> Array:
-        return field.at(Particles(cloud, weights * (1 + change), space=Sphere()), t)(x)
+        return velocity_of(field, Particles(cloud, weights * (1 + change), space=Sphere()), t)(x)
 
     still, push = jax.linearize(velocity, jnp.zeros_like(weights))
     answers = jax.lax.map(lambda change: Sphere().project(x, push(change))[:, 0], changes)
@@ -115,9 +115,8 @@ def _cubature(dim: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check(field: Any, dim: int, t: Any) -> None:
-    """Refuse what is not isotropic: turned and mirrored tokens must have the velocities turned and mirrored."""
-    parts = jax.tree.leaves(field, is_leaf=lambda part: isinstance(part, Sinkhorn))
-    if dim > 3 and any(isinstance(part, Sinkhorn) for part in parts):
+    """Refuse what is not isotropic, or knows an order: turned, mirrored and reversed tokens must have velocities that are so too."""
+    if dim > 3 and any(map(_doubly, jax.tree.leaves(field, is_leaf=_doubly))):
         raise ValueError(f"Sinkhorn rates are for dim 2 and 3, got {dim}; af.theory.mode_growth has those of simple attention in any")
     random = np.random.default_rng(0)
     tokens, weights = random.normal(size=(4 * dim, dim)), random.uniform(0.5, 1.5, size=4 * dim)
@@ -125,11 +124,14 @@ def _check(field: Any, dim: int, t: Any) -> None:
     mirror = np.eye(dim) - 2 * np.outer(turn[0], turn[0])
     weights, t = jnp.asarray(weights, float), jnp.asarray(t, float)
     found = []
-    for matrix in (np.eye(dim), turn, mirror):
-        size, rate = _velocities(field, jnp.asarray(tokens @ matrix.T, float), weights, t)
-        found.append(np.asarray(rate) @ matrix)
-    worst = max(np.abs(other - found[0]).max() for other in found[1:])
-    if worst > np.sqrt(np.finfo(found[0].dtype).eps) * float(size):
+    for matrix, step in ((np.eye(dim), 1), (turn, 1), (mirror, 1), (np.eye(dim), -1)):
+        size, rate = _velocities(field, jnp.asarray(tokens[::step] @ matrix.T, float), weights[::step], t)
+        found.append(np.asarray(rate)[::step] @ matrix)
+    turned, mirrored, reverse = (np.abs(other - found[0]).max() for other in found[1:])
+    least = np.sqrt(np.finfo(found[0].dtype).eps) * float(size)
+    if reverse > least:
+        raise ValueError("growth rates are of laws without a mask: the uniform law has no order")
+    if max(turned, mirrored) > least:
         raise ValueError("growth rates are of laws that look the same in every direction (V = v I, K^T Q = b I), got one that does not")
 
 
@@ -137,8 +139,10 @@ def _check(field: Any, dim: int, t: Any) -> None:
 def _velocities(field: Any, tokens: Array, weights: Array, t: Array) -> tuple[Float[Array, ""], Float[Array, "n d"]]:
     """The size of the velocity, and its tangent part."""
     mu = Particles(Sphere().nearest(tokens), weights, space=Sphere())
-    velocity = field.at(mu, t)
-    if getattr(velocity, "needs_order", False):
-        raise ValueError("growth rates are of laws without a mask: the uniform law has no order")
-    v = velocity(mu.points)
-    return jnp.max(jnp.abs(v)), mu.space.project(mu.points, v)
+    velocity = velocity_of(field, mu, t)
+    return jnp.max(jnp.abs(velocity(mu.points, mu.sequence))), mu.rate(velocity)
+
+
+def _doubly(part: Any) -> bool:
+    """Whether it is a normalization with both marginals, whose answer to a harmonic needs points all around."""
+    return getattr(part, "doubly", False)

@@ -1,17 +1,25 @@
-"""Densities: along time as a picture, or one of them in the plane or on the circle."""
+"""Paths of measures in a figure: densities, along time as a picture or one of them in the plane, and ellipses, which every measure has."""
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnflow import _check as check
 from attnflow.flow.path import Path
-from attnflow.measures import Gaussian, Grid
+from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure
 from attnflow.plot.look import COLOURS, COLUMN, check_axes, look, new_figure
-from attnflow.spaces import Sphere
 
 if TYPE_CHECKING:
     import matplotlib.axes
+
+
+@functools.singledispatch
+def draw(mu: Measure, path: Path, part: Any) -> float:
+    """Draw a path of measures like `mu` in a part of a figure, and return how high the part should be in widths of a page: the ellipses
+    of the covariance, for a picture that registers nothing better next to the function that draws it."""
+    _ellipses(path, part.add_subplot(), 8)
+    return 0.5
 
 
 def densities(path: Path, ax: "matplotlib.axes.Axes | None" = None, *, frame: int = -1) -> "matplotlib.axes.Axes":
@@ -30,14 +38,18 @@ def densities(path: Path, ax: "matplotlib.axes.Axes | None" = None, *, frame: in
         if len(grid.mesh.shape) == 2:
             _plane(ax, path[frame])
             return ax
-        where = np.asarray(grid.mesh.points)
-        on_circle = isinstance(grid.mesh.space, Sphere)
-        place = np.unwrap(np.arctan2(where[:, 1], where[:, 0])) if on_circle else where[:, 0]
+        (name,) = grid.axis_names
         values = np.stack([np.asarray(path[i].density).ravel() for i in range(len(path))], axis=1)
-        drawn = ax.pcolormesh(np.asarray(path.ts), place, values, cmap="cividis", shading="gouraud", rasterized=True)
-        ax.set(xlabel="$t$", ylabel="angle" if on_circle else "$x$")
+        drawn = ax.pcolormesh(np.asarray(path.ts), grid.axes[0].centres, values, cmap="cividis", shading="gouraud", rasterized=True)
+        ax.set(xlabel="$t$", ylabel="$x$" if name == "x" else name)
         ax.figure.colorbar(drawn, ax=ax, label="density", fraction=0.05)
     return ax
+
+
+@draw.register
+def _(mu: Grid, path: Path, part: Any) -> float:
+    densities(path, part.add_subplot())
+    return 0.5
 
 
 def _plane(ax: Any, grid: Grid) -> None:
@@ -53,24 +65,52 @@ def ellipses(path: Path, ax: "matplotlib.axes.Axes | None" = None, *, count: int
     check.path("path", path, Path, Gaussian, "a path of Gaussians")
     check_axes(ax)
     check.count("count", count)
-    states = [path[i] for i in range(len(path))]
     with look():
         ax = new_figure(COLUMN, COLUMN).add_subplot() if ax is None else ax
-        if path.measure.dim != 2:
-            values = np.stack([np.linalg.eigvalsh(np.asarray(mu.cov)) for mu in states])
-            ax.semilogy(np.asarray(path.ts), np.maximum(values, 1e-300), color=COLOURS[0])
-            ax.set(xlabel="$t$", ylabel="eigenvalues of the covariance")
-            return ax
-        import matplotlib
-
-        angle = np.linspace(0, 2 * np.pi, 200)
-        circle = np.stack([np.cos(angle), np.sin(angle)])
-        chosen = np.unique(np.linspace(0, len(states) - 1, count).round().astype(int))
-        for shade, i in zip(matplotlib.colormaps["cividis"](np.linspace(0, 0.9, len(chosen))), chosen):
-            spread, turn = np.linalg.eigh(np.asarray(states[i].cov))
-            outline = np.asarray(states[i].mean)[:, None] + turn @ (np.sqrt(np.maximum(spread, 0))[:, None] * circle)
-            ax.plot(*outline, color=shade, label=f"$t = {float(path.ts[i]):.3g}$" if i in (chosen[0], chosen[-1]) else None)
-        ax.plot(*np.stack([np.asarray(mu.mean) for mu in states]).T, color="0.3", linewidth=0.8, linestyle=":")
-        ax.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal")
-        ax.legend(loc="best")
+        _ellipses(path, ax, count)
     return ax
+
+
+def _ellipses(path: Path, ax: Any, count: int) -> None:
+    states = [path[i] for i in range(len(path))]
+    if path.measure.dim != 2:
+        values = np.stack([np.linalg.eigvalsh(np.asarray(mu.cov)) for mu in states])
+        ax.semilogy(np.asarray(path.ts), np.maximum(values, 1e-300), color=COLOURS[0])
+        ax.set(xlabel="$t$", ylabel="eigenvalues of the covariance")
+        return
+    means, covs = (np.stack([np.asarray(part) for part in parts])[:, None] for parts in zip(*((mu.mean, mu.cov) for mu in states)))
+    _outlines(ax, np.asarray(path.ts), means, covs, count)
+
+
+@draw.register
+def _(mu: GaussianMixture, path: Path, part: Any) -> float:
+    """The ellipses of the components, in the plane of the first two coordinates; on the line, bands of one standard deviation."""
+    ax, ts = part.add_subplot(), np.asarray(path.ts)
+    means, covs = (np.asarray(states) for states in path.states)
+    if mu.dim > 1:
+        _outlines(ax, ts, means[..., :2], covs[..., :2, :2], 5)
+        return 0.5
+    for k, (mean, spread) in enumerate(zip(means[..., 0].T, np.sqrt(np.maximum(covs[..., 0, 0], 0)).T)):
+        ax.plot(ts, mean, color=COLOURS[k % len(COLOURS)])
+        ax.fill_between(ts, mean - spread, mean + spread, color=COLOURS[k % len(COLOURS)], alpha=0.25, linewidth=0)
+    ax.set(xlabel="$t$", ylabel="$x$")
+    return 0.5
+
+
+def _outlines(ax: Any, ts: np.ndarray, means: np.ndarray, covs: np.ndarray, count: int) -> None:
+    """Ellipses of one standard deviation of `means [t, k, 2]` and `covs [t, k, 2, 2]` at `count` frames, dark at the start, and the ways
+    of the means."""
+    import matplotlib
+
+    angle = np.linspace(0, 2 * np.pi, 200)
+    circle = np.stack([np.cos(angle), np.sin(angle)])
+    chosen = np.unique(np.linspace(0, len(ts) - 1, count).round().astype(int))
+    for shade, i in zip(matplotlib.colormaps["cividis"](np.linspace(0, 0.9, len(chosen))), chosen):
+        spread, turn = np.linalg.eigh(covs[i])
+        outlines = means[i][..., None] + turn @ (np.sqrt(np.maximum(spread, 0))[..., None] * circle)
+        label = f"$t = {float(ts[i]):.3g}$" if i in (chosen[0], chosen[-1]) else None
+        ax.plot(*np.moveaxis(outlines, 0, -1), color=shade, label=[label] + [None] * (len(outlines) - 1))
+    for way in np.moveaxis(means, 1, 0):
+        ax.plot(*way.T, color="0.3", linewidth=0.8, linestyle=":")
+    ax.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal")
+    ax.legend(loc="best")

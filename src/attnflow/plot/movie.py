@@ -11,8 +11,7 @@ from attnflow._arrays import positive
 from attnflow.flow.path import Path
 from attnflow.measures import Particles
 from attnflow.plot.look import look, new_figure
-from attnflow.plot.tokens import tokens
-from attnflow.spaces import Sphere
+from attnflow.plot.tokens import projection, tokens
 
 _INCHES, _DPI = 4.0, 160
 
@@ -50,13 +49,13 @@ def movie(
     check.count("tail", tail, 0)
     check.flag("progress", progress)
     states = np.asarray(path.states)
-    flat = isinstance(path.measure.space, Sphere) or path.measure.dim < 3
-    if not isinstance(path.measure.space, Sphere):
+    space, dim = path.measure.space, path.measure.dim
+    if dim > 3 or space.surface(dim) is None:
         # One box for the whole movie: a camera that follows the tokens would hide that they move.
         drawn.setdefault("bounds", [states.min(axis=(0, 1)), states.max(axis=(0, 1))])
     with look():
         figure = new_figure(_INCHES, _INCHES)
-        ax = figure.add_subplot(projection=None if flat else "3d")
+        ax = figure.add_subplot(projection=projection(space, dim))
 
         def draw(i: int) -> None:
             ax.clear()

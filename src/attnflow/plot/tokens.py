@@ -1,4 +1,4 @@
-"""Tokens in a picture: in R^1, R^2, R^3, on the circle and on S^2."""
+"""Tokens in a picture: in R^1, R^2, R^3, on the circle and on S^2, on ellipsoids and other curves and surfaces."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,14 +6,16 @@ import numpy as np
 
 from attnflow import _check as check
 from attnflow._arrays import floats, positive
+from attnflow.flow.path import Path
 from attnflow.measures import Measure, Particles
+from attnflow.plot.densities import draw
 from attnflow.plot.look import COLOURS, COLUMN, check_axes, look, new_figure, numbers
-from attnflow.spaces import Sphere
+from attnflow.spaces import Space, Surface
 
 if TYPE_CHECKING:
     import matplotlib.axes
 
-# The opacity of a trail, and how much of a colour is left behind the sphere, whose face is nearly white.
+# The opacity of a trail, and how much of a colour is left behind a body, whose face is nearly white.
 _TRAIL, _BEHIND, _FACE = 0.35, 0.25, 0.975
 
 
@@ -31,13 +33,16 @@ def tokens(
 
     **Arguments:**
 
-    - `mu`: tokens in $\mathbb{R}^d$ with $d \le 3$, on the circle or on $S^2$.
+    - `mu`: tokens in $\mathbb{R}^d$ with $d \le 3$, or on a curve or a surface there: the circle, $S^2$, an ellipsoid, what
+      `space.surface` shows.
     - `ax`: where to draw; a new figure if not given (`ax.figure.savefig(file)` writes it). $\mathbb{R}^3$ needs `projection="3d"`.
     - `color`: one colour, or one a token.
     - `size`: the area of a dot of average mass, in square points.
     - `trail`: earlier states `[t, n, d]`, such as `path.states[:i + 1]`: a thin line behind each token (not in $\mathbb{R}^1$).
-    - `view`: elevation and azimuth of the eye in degrees, for $\mathbb{R}^3$ and $S^2$. What is behind the sphere is dimmed.
-    - `bounds`: the corners `[2, d]` of the box to show in $\mathbb{R}^d$; by default that of the tokens and their trails.
+    - `view`: elevation and azimuth of the eye in degrees, for $\mathbb{R}^3$ and surfaces. What is behind a sphere or an ellipsoid is
+      dimmed.
+    - `bounds`: the corners `[2, d]` of the box to show in $\mathbb{R}^d$; by default that of the tokens and their trails. A sphere or an
+      ellipsoid is shown whole.
 
     Returns the axes.
     """
@@ -46,11 +51,10 @@ def tokens(
     size = float(positive("size", size))
     if floats("view", view, "k").shape != (2,):
         raise ValueError(check.refusal("view", "two angles, elevation and azimuth", view))
-    on_sphere = isinstance(mu.space, Sphere)
     if mu.dim > 3:
-        where = f"S^{mu.dim - 1} in R^{mu.dim}" if on_sphere else f"R^{mu.dim}"
+        where = f"R^{mu.dim}" if mu.space.flat else f"{mu.space} in R^{mu.dim}"
         raise ValueError(
-            f"tokens are drawn in R^1, R^2, R^3, on the circle and on S^2, got {where}; "
+            f"tokens are drawn in R^1, R^2, R^3, on the circle and on surfaces like S^2, got {where}; "
             "choose coordinates first, such as af.Particles(mu.points[:, :2])"
         )
     if bounds is not None and numbers("bounds", bounds).shape != (2, mu.dim):
@@ -62,17 +66,42 @@ def tokens(
     with look():
         if ax is None:
             figure = new_figure(height=COLUMN if mu.dim > 1 else COLUMN / 4)
-            ax = figure.add_subplot(projection=None if on_sphere or mu.dim < 3 else "3d")
+            ax = figure.add_subplot(projection=projection(mu.space, mu.dim))
         dots = {"s": size * _masses(mu), "color": _colours(color, len(points))}
-        if on_sphere:
-            _sphere(ax, points, steps, dots, view)
-        elif mu.dim == 3:
-            _solid(ax, points, steps, dots, view)
+        surface = mu.space.surface(mu.dim)
+        if surface is not None and projection(mu.space, mu.dim) is None:
+            _body(ax, surface, points, steps, dots, view)
+            return ax
+        lines = np.zeros((0, 0, mu.dim)) if surface is None else surface.lines
+        if mu.dim == 3:
+            _solid(ax, lines, points, steps, dots, view)
         else:
             _plane(ax, points, steps, dots)
-        if not on_sphere:
-            _limits(ax, np.concatenate([points[None], steps]).reshape(-1, mu.dim) if bounds is None else bounds)
+        everything = [part.reshape(-1, mu.dim) for part in (points, steps, lines)]
+        _limits(ax, np.concatenate(everything) if bounds is None else bounds)
     return ax
+
+
+def projection(space: Space, dim: int) -> str | None:
+    """The kind of axes that tokens of a space in R^dim are drawn in: flat ones for a body seen from afar."""
+    surface = space.surface(dim) if dim <= 3 else None
+    return "3d" if dim >= 3 and (surface is None or surface.body is None) else None
+
+
+@draw.register
+def _(mu: Particles, path: Path, part: Any) -> float:
+    """At four times, with their trails."""
+    states = np.asarray(path.states)
+    whole = mu.dim <= 3 and mu.space.surface(mu.dim) is not None
+    last = len(path) - 1
+    for k, i in enumerate(dict.fromkeys((0, round(last / 3), round(2 * last / 3), last))):
+        ax = part.add_subplot(1, 4, k + 1, projection=projection(mu.space, mu.dim))
+        shown = states[..., :3]
+        cloud = path[i] if mu.dim <= 3 else Particles(shown[i])
+        bounds = None if whole else [shown.min(axis=(0, 1)), shown.max(axis=(0, 1))]
+        tokens(cloud, ax, trail=shown[: i + 1], size=8.0, bounds=bounds)
+        ax.set_title(f"$t = {float(path.ts[i]):.3g}$")
+    return 0.27
 
 
 def _plane(ax: Any, points: np.ndarray, steps: np.ndarray, dots: dict) -> None:
@@ -88,10 +117,12 @@ def _plane(ax: Any, points: np.ndarray, steps: np.ndarray, dots: dict) -> None:
     ax.scatter(*points.T, linewidths=0, zorder=3, **dots)
 
 
-def _solid(ax: Any, points: np.ndarray, steps: np.ndarray, dots: dict, view: tuple[float, float]) -> None:
+def _solid(ax: Any, lines: np.ndarray, points: np.ndarray, steps: np.ndarray, dots: dict, view: tuple[float, float]) -> None:
     """R^3 in a box; matplotlib fades the far tokens."""
     if not hasattr(ax, "view_init"):
         raise ValueError('tokens in R^3 need three-dimensional axes, got flat ones; make them with projection="3d"')
+    for line in lines.swapaxes(0, 1):
+        ax.plot(*line.T, color="0.65", linewidth=0.6)
     for path, colour in zip(steps.swapaxes(0, 1), dots["color"]) if len(steps) > 1 else ():
         ax.plot(*path.T, color=colour, alpha=_TRAIL, linewidth=0.5)
     ax.scatter(*points.T, linewidths=0, **dots)
@@ -100,24 +131,28 @@ def _solid(ax: Any, points: np.ndarray, steps: np.ndarray, dots: dict, view: tup
     ax.set_box_aspect(None, zoom=0.78)  # room for the labels, which matplotlib leaves out of the layout
 
 
-def _sphere(ax: Any, points: np.ndarray, steps: np.ndarray, dots: dict, view: tuple[float, float]) -> None:
-    """The circle, or S^2 seen from afar: an orthogonal projection, in which the sphere is a disc."""
-    from matplotlib.patches import Circle
-
+def _body(ax: Any, surface: Surface, points: np.ndarray, steps: np.ndarray, dots: dict, view: tuple[float, float]) -> None:
+    """A closed curve, or a convex surface seen from afar: an orthogonal projection, in which the body is a disc."""
     flat = points.shape[1] == 2
     eye = np.eye(2, 3) if flat else _projection(*view)
-    ax.add_patch(Circle((0, 0), 1, facecolor="none" if flat else str(_FACE), edgecolor="0.55", linewidth=0.7, zorder=0))
-    where, lines = points @ eye, steps @ eye
+    body = surface.body
+    outline = surface.lines[:, 0] if body is None else body.outline(eye[:, :2])
+    ax.fill(*outline.T, facecolor="none" if flat else str(_FACE), edgecolor="0.55", linewidth=0.7, zorder=0)
+    dimmed = _BEHIND * dots["color"] + (1 - _BEHIND) * np.array([_FACE, _FACE, _FACE, 1])
+    # On the near side the normal looks to the eye; all of a curve is near.
+    everything = points, steps, surface.lines
+    faces = [np.ones(part.shape[:-1], bool) if body is None else body.normal(part) @ eye[:, 2] >= 0 for part in everything]
     for near in (False, True):
-        # Tokens pile up, and so would their opacity: what is behind is mixed with the face of the sphere instead.
-        dimmed = _BEHIND * dots["color"] + (1 - _BEHIND) * np.array([_FACE, _FACE, _FACE, 1])
+        # Tokens pile up, and so would their opacity: what is behind is mixed with the face of the body instead.
         colours = dots["color"] if near else dimmed
         if not flat:
-            _trails(ax, _side(_graticule() @ eye, near), np.full((1, 4), [0.6 if near else 0.85] * 3 + [1]), zorder=0.5)
-        _trails(ax, _side(lines, near), colours, zorder=1.0 + near)
-        kept = (where[:, 2] >= 0) == near
-        ax.scatter(*where[kept, :2].T, s=dots["s"][kept], color=colours[kept], linewidths=0, zorder=2 + 2 * near)
-    ax.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), xticks=[], yticks=[], aspect="equal")
+            grey = np.full((1, 4), [0.6 if near else 0.85] * 3 + [1])
+            _trails(ax, _side(surface.lines @ eye, faces[2] == near), grey, zorder=0.5)
+        _trails(ax, _side(steps @ eye, faces[1] == near), colours, zorder=1.0 + near)
+        kept = faces[0] == near
+        ax.scatter(*(points @ eye)[kept, :2].T, s=dots["s"][kept], color=colours[kept], linewidths=0, zorder=2 + 2 * near)
+    x, y = 1.04 * np.abs(outline).max(axis=0)
+    ax.set(xlim=(-x, x), ylim=(-y, y), xticks=[], yticks=[], aspect="equal")
     ax.set_axis_off()
 
 
@@ -129,19 +164,9 @@ def _projection(elevation: float, azimuth: float) -> np.ndarray:
     return np.array([right, up, np.cross(right, up)]).T
 
 
-def _side(lines: np.ndarray, near: bool) -> np.ndarray:
+def _side(lines: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """Projected lines `[t, n, 3]` as places on the page `[t, n, 2]`, NaN where they are on the other side."""
-    return np.where((lines[..., 2:] >= 0) == near, lines[..., :2], np.nan)
-
-
-def _graticule() -> np.ndarray:
-    """Meridians and parallels every 30 degrees, `[t, 11, 3]`."""
-    turn = np.linspace(0, 2 * np.pi, 181)
-    c, s = np.cos(turn), np.sin(turn)
-    meridians = [np.stack([c * np.cos(a), c * np.sin(a), s], axis=1) for a in np.arange(6) * np.pi / 6]
-    heights = np.sin(np.arange(-2, 3) * np.pi / 6)
-    parallels = [np.stack([c * np.sqrt(1 - h**2), s * np.sqrt(1 - h**2), 0 * c + h], axis=1) for h in heights]
-    return np.stack(meridians + parallels, axis=1)
+    return np.where(kept[..., None], lines[..., :2], np.nan)
 
 
 def _trails(ax: Any, steps: np.ndarray, colours: np.ndarray, zorder: float = 1.0) -> None:

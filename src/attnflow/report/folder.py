@@ -86,7 +86,7 @@ class Folder:
             # Another run may have come first.
             self.check(what)
             fresh = not (self.path / _MARK).exists()
-            if self.overwrite:
+            if self.overwrite and not fresh:
                 self._clear()
             for item in self.path.iterdir():
                 if _OWN.fullmatch(item.name) and item.name != ".lock":

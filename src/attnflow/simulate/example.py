@@ -41,7 +41,7 @@ query = 1.0                   # a number times the identity, a matrix [[...], ..
 key = 1.0
 value = 1.0
 normalisation = "softmax"     # softmax, sinkhorn, unnormalised, hardmax, sigmoid,
-                              # linear
+                              # linear, sparsemax
 mask = "none"                 # none, causal, window or alibi
 # width = 16                  # needed by window: so many tokens, itself the last
 # slope = 0.1                 # needed by alibi: how much the logit falls per token

@@ -6,13 +6,12 @@ import pathlib
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import msgspec
 import numpy as np
 
 import attnflow as af
 from attnflow.simulate import build
-from attnflow.simulate.spec import Particles, Spec
+from attnflow.simulate.spec import Spec
 from attnflow.studies import BadInput, Check
 
 
@@ -34,7 +33,7 @@ class Simulation:
     def check(self) -> None:
         """Build everything and find the shape of the velocity: what does not fit together shows here, before anything runs."""
         with _refused("measure: "):
-            mu = build.measure(self.said, self.folder)
+            mu = self.said.measure.build(self.said.seed, self.folder)
         with _refused("law: "):
             law = build.field(self.said, mu.dim)
             jax.eval_shape(lambda: mu.rate(law.at(mu, self.said.time.t0)))
@@ -45,22 +44,20 @@ class Simulation:
     def run(self, spec: Any, progress: bool = False) -> Result:
         said, time = self.said, self.said.time
         with _in_memory():
-            mu = build.measure(said, self.folder)
+            mu = said.measure.build(said.seed, self.folder)
             law = build.field(said, mu.dim)
-            frames = np.linspace(0, 1, time.frames)
+            frames, length = np.linspace(0, 1, time.frames), time.t1 - time.t0
             if time.spacing == "log":
-                frames = np.expm1(frames * np.log1p(time.t1 - time.t0)) / (time.t1 - time.t0)
-            times = time.t0 + (time.t1 - time.t0) * frames
-            times[-1] = time.t1
+                frames = np.expm1(frames * np.log1p(length)) / length
             path = af.solve(
                 *(law, mu, time.t1, time.t0),
-                save_at=times,
+                save_at=np.append(time.t0 + length * frames[:-1], time.t1),
                 rtol=time.rtol,
                 atol=time.atol,
                 noise=time.noise,
                 key=None if time.noise is None else jax.random.key(said.seed + 2),
                 max_steps=time.max_steps,
-                until=build.until(time.until),
+                until={"never": None, "steady": af.Steady(), "consensus": af.Consensus()}[time.until],
                 observe=build.observables(said, law) or None,
                 out=self.store,
                 progress=progress,
@@ -72,17 +69,7 @@ class Simulation:
 
     def checks(self, result: Result) -> list[Check]:
         """What holds in every simulation: tokens stay on the sphere, mass stays one, and never negative."""
-        mu, path = result.path.measure, result.path
-        eps = float(jnp.finfo(mu.dtype).eps)
-        if isinstance(mu, af.Grid):
-            mass = np.asarray(path.final.mass)
-            low = Check("least mass of a cell", float(min(mass.min(), 0.0)), 0.0, 0.0)
-            return [Check("mass at the end", float(mass.sum()), 1.0, 1e4 * eps), low]
-        if isinstance(mu, af.Particles) and isinstance(mu.space, af.Sphere):
-            radii = np.linalg.norm(np.asarray(path.states, dtype=np.float64), axis=2)
-            return [Check("largest distance of a token to the sphere", float(np.abs(radii - 1).max()), 0.0, 16 * eps)]
-        finite = all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in jax.tree.leaves(path.states))
-        return [Check("states are finite (1: yes)", float(finite), 1.0, 0.0)]
+        return self.said.measure.checks(result.path)
 
     def measured(self, result: Result) -> dict[str, Any]:
         """How it ended, the solver's figures, and the observables at the end."""
@@ -100,8 +87,7 @@ class Simulation:
     @property
     def moves(self) -> bool:
         """Whether there is something for a movie to show."""
-        wanted = self.said.measure
-        return self.said.output.movie and isinstance(wanted, Particles) and wanted.dim <= 3
+        return self.said.moves
 
 
 @dataclasses.dataclass(frozen=True)

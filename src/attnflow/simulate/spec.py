@@ -1,64 +1,16 @@
 """What a file may say: every table and key, with its type and range. `attnflow spec` prints an example with all of them."""
 
+import os
+import pathlib
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-Row = Annotated[list[float], msgspec.Meta(min_length=1)]
-Matrix = Annotated[list[Row], msgspec.Meta(min_length=1)]
-# A number stands for that multiple of the identity, a name for a random matrix.
-Weights = float | Literal["gaussian", "goe", "wigner"] | Matrix
-
-
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of the file: no keys but these."""
-
-
-class Particles(Table, frozen=True, tag_field="picture", tag="particles"):
-    """Tokens, drawn at random or read from a .npy file `[n, d]`."""
-
-    n: Annotated[int, msgspec.Meta(ge=1)] = 256
-    dim: Annotated[int, msgspec.Meta(ge=1)] = 3
-    space: Literal["sphere", "euclidean"] = "sphere"
-    start: Literal["uniform", "hemisphere", "orthonormal", "normal", "ball", "cube"] = "uniform"
-    scale: Positive = 1.0
-    order: Literal["position", "fraction"] = "position"
-    file: str | None = None
-
-
-class Gaussian(Table, frozen=True, tag_field="picture", tag="gaussian"):
-    """A Gaussian."""
-
-    mean: Row
-    cov: Matrix
-
-
-class Grid(Table, frozen=True, tag_field="picture", tag="grid"):
-    """A density: a wave on the circle, or a normal law cut to an interval or a square."""
-
-    domain: Literal["circle", "interval", "square"] = "circle"
-    cells: Annotated[int, msgspec.Meta(ge=4)] = 512
-    mode: Count = 1
-    amplitude: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.01
-    half_width: Positive = 5.0
-    deviation: Positive = 1.0
-
-
-class Law(Table, frozen=True):
-    """One head of attention, and the perceptron after it if `hidden` is above zero."""
-
-    logit: Literal["dot_product", "squared_distance"] = "dot_product"
-    temperature: Positive = 1.0
-    query: Weights = 1.0
-    key: Weights = 1.0
-    value: Weights = 1.0
-    normalisation: Literal["softmax", "sinkhorn", "unnormalised", "hardmax", "sigmoid", "linear"] = "softmax"
-    mask: Literal["none", "causal", "window", "alibi"] = "none"
-    width: Positive | None = None
-    slope: Positive | None = None
-    hidden: Annotated[int, msgspec.Meta(ge=0)] = 0
+from attnflow.simulate.law import Law
+from attnflow.simulate.pictures import Measure
+from attnflow.simulate.table import Count, Positive, Table
+from attnflow.simulate.words import listed
 
 
 class Time(Table, frozen=True):
@@ -74,19 +26,41 @@ class Time(Table, frozen=True):
     until: Literal["never", "steady", "consensus"] = "never"
     max_steps: Count = 100_000
 
+    def check(self, measure: Measure) -> None:
+        """Raise if the times are none, or not for this measure."""
+        if self.t1 <= self.t0:
+            raise ValueError(f"time.t1 must be after time.t0, got {self.t1} and {self.t0}")
+        if (self.t1 - self.t0) / self.frames <= 4 * np.spacing(max(abs(self.t0), abs(self.t1))):
+            raise ValueError(f"time.frames must be so few that their times differ, got {self.frames} from {self.t0} to {self.t1}")
+        if self.until == "consensus" and not measure.tokens:
+            raise ValueError(
+                f"time.until: consensus is of particles, got the picture {measure.__struct_config__.tag!r}; use steady or never"
+            )
+
 
 class Output(Table, frozen=True):
     """What to watch along the way, and whether to make a movie."""
 
-    observe: list[Literal["energy", "clusters", "order", "effective_rank", "attention_entropy"]] = []
+    observe: list[Literal["energy", "clusters", "order", "effective_rank", "attention_entropy"]] = msgspec.field(default_factory=list)
     radius: Positive = 0.2
     movie: bool = True
+
+    def check(self, measure: Measure, heads: list[Law]) -> None:
+        """Raise if something to watch is not of this measure and law."""
+        if "clusters" in self.observe and not measure.tokens:
+            raise ValueError(f"output.observe: clusters are of particles, got the picture {measure.__struct_config__.tag!r}; leave it out")
+        if "energy" in self.observe and not measure.has_energy:
+            raise ValueError(f"output.observe: the energy is of particles and grids, got a {type(measure).__name__}; leave it out")
+        if "order" in self.observe and not measure.on_sphere:
+            raise ValueError("output.observe: order is on the sphere or the circle; leave it out, or set measure.space = 'sphere'")
+        if "attention_entropy" in self.observe and not (measure.tokens and len(heads) == 1 and not heads[0].hidden):
+            raise ValueError("output.observe: attention_entropy is of particles under one head with law.hidden = 0; leave it out")
 
 
 class Spec(Table, frozen=True):
     """A whole file."""
 
-    measure: Particles | Gaussian | Grid
+    measure: Measure
     law: Law | list[Law]
     time: Time
     output: Output = Output()
@@ -95,3 +69,44 @@ class Spec(Table, frozen=True):
     @property
     def heads(self) -> list[Law]:
         return self.law if isinstance(self.law, list) else [self.law]
+
+    @property
+    def moves(self) -> bool:
+        """Whether a movie is wanted, and there is something for it to show."""
+        return self.output.movie and self.measure.tokens and self.measure.dim <= 3
+
+    def settled(self, folder: pathlib.Path) -> "Spec":
+        """This spec with what the files of the measure say; `ValueError` for what single keys cannot show."""
+        self.time.check(self.measure)
+        self = msgspec.structs.replace(self, measure=self.measure.settled(folder))
+        self._check_room()
+        for i, head in enumerate(self.heads):
+            head.check(self.measure, "law" if len(self.heads) == 1 else f"law[{i}]")
+        self.output.check(self.measure, self.heads)
+        return self
+
+    def unused(self) -> dict[str, str]:
+        """The keys that are not read, and why."""
+        idle = self.measure.unused(self)
+        if "clusters" not in self.output.observe:
+            idle["output.radius"] = "of clusters, which output.observe does not have"
+        if self.output.movie and not self.moves:
+            idle["output.movie"] = "of tokens in up to three dimensions"
+        return idle
+
+    def _check_room(self) -> None:
+        """Raise unless the states and the matrices of the law are within half of the memory."""
+        (numbers, keys), dim = self.measure.size, self.measure.dim
+        keys = [*keys, "time.frames"] + ["law.hidden"] * any(head.hidden for head in self.heads)
+        weights = sum(4 * dim * dim + 2 * head.hidden * dim for head in self.heads)
+        # A step works on some ten states at a time.
+        need, room = 8 * ((self.time.frames + 10) * numbers + weights), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
+        if need > room:
+            raise ValueError(
+                f"the states and the law need {_gigabytes(need)} GB, half of the memory is {_gigabytes(room)} GB; lower {listed(keys)}"
+            )
+
+
+def _gigabytes(size: int | float) -> str:
+    # Whole numbers of a file may be larger than any float.
+    return f"{size / 1e9:.3g}" if size < 1e300 else "more than 1e291"

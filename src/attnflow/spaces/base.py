@@ -1,16 +1,48 @@
-"""What a space is: five operations on rows of points."""
+"""What a space is: five operations on rows of points, and what follows from them."""
 
 import abc
-from typing import ClassVar
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+
+from attnflow._arrays import known
+from attnflow._check import did_you_mean, instance, shown
+from attnflow.spaces.surface import Surface
+
+# Data that went through single precision is still on its space; it is brought back. What is farther off is a mistake.
+OFF = 1e-5
+# The spaces by name, as files have them.
+_SPACES: dict[str, type["Space"]] = {}
 
 
 class Space(eqx.Module):
-    """A submanifold of R^d. Points `x` and vectors `v` are rows, `[..., d]`. On a `compact` one nothing can blow up."""
+    """A submanifold of R^d. Points `x` and vectors `v` are rows, `[..., d]`.
+
+    A space of your own gives `project`, `nearest`, `exp` and `distance`, made of `jax.numpy`; all else has a default. Its numbers are
+    fields with Python values, `eqx.field(static=True)`. A class is known by its name: a run on it is read back once the class is imported.
+    """
 
     compact: ClassVar[bool] = False
+    """Whether it is bounded: then nothing can blow up."""
+    flat: ClassVar[bool] = False
+    """Whether it is R^d itself: velocities are not projected, and what is known of R^d (densities by kernels, bridges, frames) holds."""
+
+    radius: ClassVar[float | None] = None
+    """The radius of a sphere about 0, `None` for every other space. What is known of the unit sphere alone asks for 1."""
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        known_as = _SPACES.setdefault(cls.__name__, cls)
+        # A class that is written anew, as a cell of a notebook is run again, takes the place of the old one.
+        if known_as.__module__ != cls.__module__:
+            raise TypeError(f"there is a space called {cls.__name__!r} in {known_as.__module__}, got another; give it a name of its own")
+        _SPACES[cls.__name__] = cls
 
     @abc.abstractmethod
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
@@ -28,10 +60,82 @@ class Space(eqx.Module):
     def distance(self, x: Float[Array, "*n d"], y: Float[Array, "*n d"]) -> Float[Array, "*n"]:
         """The geodesic distance, row by row."""
 
-    @abc.abstractmethod
-    def check(self, points: Float[Array, "n d"]) -> None:
-        """Raise a `ValueError` if a point with a known value is off the space."""
-
     def retract(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
         """The first-order stand-in for `exp`: step in the ambient space, then return to the nearest point."""
         return self.nearest(x + v)
+
+    def check(self, points: Float[Array, "n d"]) -> None:
+        """Raise a `ValueError` if the points have a wrong dimension, or if one with a known value is off the space: by default by more than
+        `1e-5` of its size (of 1 if it is smaller)."""
+        if known(points):
+            host = np.asarray(points, np.float64)
+            away = np.linalg.norm(host - self.place(host), axis=1) / np.maximum(np.linalg.norm(host, axis=1), 1)
+            row = int(away.argmax())
+            if not away[row] <= OFF:
+                raise ValueError(f"points must lie on {self}, got one {away[row]:.3g} off in row {row}; give space.nearest(points)")
+
+    def place(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """`nearest` for points on the host, in double precision where JAX has it. A space for which NumPy can do it compiles nothing."""
+        return np.asarray(self.nearest(jnp.asarray(points)), np.float64)
+
+    def dimension(self, dim: int) -> int:
+        r"""The dimension of the space in $\mathbb{R}^d$, $d$ = `dim`, by default the rank of the projection at one of its points."""
+        with jax.ensure_compile_time_eval():
+            point = self.nearest(jnp.asarray(np.random.default_rng(0).normal(size=dim)))
+            return round(float(jnp.trace(self.project(jnp.broadcast_to(point[None], (dim, dim)), jnp.eye(dim)))))
+
+    def tangents(self, points: Float[Array, "n d"]) -> Float[Array, "n k d"]:
+        """An orthonormal frame of the tangent space at each point: by default the eigenvectors of the projection. For values, not for
+        derivatives: no frame is smooth on every space."""
+        n, d = points.shape
+        rows = jnp.broadcast_to(points[:, None], (n, d, d))
+        projections = self.project(rows, jnp.broadcast_to(jnp.eye(d, dtype=points.dtype)[None], (n, d, d)))
+        vectors = jnp.linalg.eigh(projections)[1]
+        return jnp.swapaxes(vectors, 1, 2)[:, d - self.dimension(d) :]
+
+    def chord(self, distance: float) -> float:
+        """The straight distance of points at this geodesic distance, if one follows from the other, as on a sphere; else the distance
+        itself, an upper bound. Clusters are of tokens no farther apart than this along straight lines."""
+        return distance
+
+    def surface(self, dim: int) -> Surface | None:
+        r"""The space in a picture of $\mathbb{R}^d$, $d$ = `dim` being 2 or 3; `None` if there is nothing to draw behind the tokens."""
+        return None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The name of the class and its numbers, as data for a file: `{"name": ..., "numbers": {...}}`. By default its fields, by which
+        `space_from` makes it anew; arrays become lists. A class whose arguments are others gives its own."""
+        named = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {"name": type(self).__name__, "numbers": {name: _data(name, value) for name, value in named.items()}}
+
+    def __str__(self) -> str:
+        return f"the {type(self).__name__}"
+
+
+def space_from(about: Mapping[str, Any] | str) -> Space:
+    """The space that `Space.about` describes; of a name alone, that with the default numbers. Lists are given to the class as tuples. A
+    class of your own must be imported; nothing of the file is run."""
+    instance("about", about, (Mapping, str), "what Space.about gives")
+    about = {"name": about} if isinstance(about, str) else about
+    name, numbers = about.get("name"), about.get("numbers", {})
+    if name not in _SPACES:
+        cure = did_you_mean(name, _SPACES) or "import the module that defines it first"
+        raise ValueError(f"about must have the name of a space, got {shown(name)}; {cure}")
+    instance("numbers", numbers, Mapping, "the numbers of a space by name")
+    return _SPACES[name](**{key: _tuples(value) for key, value in numbers.items()})
+
+
+def _data(name: str, value: Any) -> Any:
+    """A number, or a list of them, that JSON can hold."""
+    if isinstance(value, jax.Array | np.ndarray | np.generic) and known(value):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [_data(name, entry) for entry in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a file holds the numbers of a space, got {shown(value)} as its {name}; give the class a property about of its own")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

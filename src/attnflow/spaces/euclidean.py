@@ -1,5 +1,7 @@
 r"""$\mathbb{R}^d$."""
 
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow.spaces.base import Space
@@ -8,6 +10,8 @@ from attnflow.spaces.norm import norm
 
 class Euclidean(Space):
     r"""$\mathbb{R}^d$ with its usual distance."""
+
+    flat = True
 
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
         return v
@@ -23,3 +27,15 @@ class Euclidean(Space):
 
     def check(self, points: Float[Array, "n d"]) -> None:
         return None
+
+    def place(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        return points
+
+    def dimension(self, dim: int) -> int:
+        return dim
+
+    def tangents(self, points: Float[Array, "n d"]) -> Float[Array, "n d d"]:
+        return jnp.broadcast_to(jnp.eye(points.shape[1], dtype=points.dtype)[None], (*points.shape, points.shape[1]))
+
+    def __str__(self) -> str:
+        return "the Euclidean space"

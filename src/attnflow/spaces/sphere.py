@@ -1,49 +1,83 @@
-"""The unit sphere S^{d-1} in R^d."""
+"""The sphere of any radius in R^d."""
 
+import math
+from typing import Any
+
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import known, one_program
 from attnflow._rows import dot
-from attnflow.spaces.base import Space
+from attnflow.spaces.base import OFF, Space
 from attnflow.spaces.norm import norm
-
-# Data that went through single precision is still on the sphere; it is normalised again. What is farther off is a mistake.
-_OFF = 1e-5
+from attnflow.spaces.numbers import length
+from attnflow.spaces.surface import Surface, ellipsoid_surface
 
 
 class Sphere(Space):
-    r"""The unit sphere: $P_x v = v - \langle x, v\rangle\, x$, geodesics are great circles."""
+    r"""The sphere $|x| = r$ about 0, by default the unit sphere: $P_x v = v - \langle x, v\rangle\, x / r^2$, geodesics are great circles.
 
+    **Arguments:** `radius`, the number $r > 0$. RMS normalisation without a gain puts tokens on that of radius $\sqrt{d}$.
+    """
+
+    radius: float = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     compact = True
+
+    def __init__(self, radius: Any = 1.0):
+        self.radius = length("radius", radius)
 
     @one_program
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-        return v - dot(x, v)[..., None] * x
+        return v - self._in_radii(self._in_radii(dot(x, v)))[..., None] * x
 
     @one_program
     def nearest(self, x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-        return x / norm(x)
+        return self._times_radius(x / norm(x))
 
     @one_program
     def exp(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-        angle = norm(v)
+        angle = self._in_radii(norm(v))
         return self.nearest(jnp.cos(angle) * x + jnp.sinc(angle / jnp.pi) * v)
 
     @one_program
     def distance(self, x: Float[Array, "*n d"], y: Float[Array, "*n d"]) -> Float[Array, "*n"]:
         # arccos<x, y> loses half the digits near 0 and pi; this form keeps them.
-        return 2 * jnp.arctan2(norm(x - y), norm(x + y))[..., 0]
+        return self._times_radius(2 * jnp.arctan2(norm(x - y), norm(x + y))[..., 0])
 
     def check(self, points: Float[Array, "n d"]) -> None:
         if points.shape[1] < 2:
             raise ValueError(f"the sphere needs points in R^d with d >= 2, got d = {points.shape[1]}")
         if known(points):
             radii = np.linalg.norm(np.asarray(points, dtype=np.float64), axis=1)
-            row = int(np.abs(radii - 1).argmax())
-            if abs(radii[row] - 1) > _OFF:
+            row = int(np.abs(radii - self.radius).argmax())
+            if not abs(radii[row] / self.radius - 1) <= OFF:
+                name, made = ("unit sphere", "") if self.radius == 1 else (f"sphere of radius {self.radius:.8g}", f"{self.radius!r}")
                 raise ValueError(
-                    f"points must lie on the unit sphere, got norm {radii[row]:.8g} in row {row}; "
-                    "normalise them with af.Sphere().nearest(points)"
+                    f"points must lie on the {name}, got norm {radii[row]:.8g} in row {row}; "
+                    f"normalise them with af.Sphere({made}).nearest(points)"
                 )
+
+    def place(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        lengths = np.linalg.norm(points, axis=1, keepdims=True)
+        return np.where(lengths > 0, self.radius * points / np.where(lengths > 0, lengths, 1), points)
+
+    def dimension(self, dim: int) -> int:
+        return dim - 1
+
+    def chord(self, distance: float) -> float:
+        return 2 * self.radius * math.sin(min(distance / self.radius, math.pi) / 2)
+
+    def surface(self, dim: int) -> Surface | None:
+        return ellipsoid_surface((self.radius,) * dim)
+
+    def __str__(self) -> str:
+        return "the Sphere" if self.radius == 1 else f"the Sphere of radius {self.radius:.8g}"
+
+    # On the unit sphere nothing is multiplied: its programs are those of a sphere without a radius.
+    def _in_radii(self, lengths: Array) -> Array:
+        return lengths if self.radius == 1 else lengths / self.radius
+
+    def _times_radius(self, numbers: Array) -> Array:
+        return numbers if self.radius == 1 else self.radius * numbers

@@ -121,7 +121,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     ring = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     start, paths, by_hand = af.Particles(ring, space=af.Sphere()), {}, {}
     for name, sharp in {"polarised": _SHARP, "plain": 0.0}.items():
-        field = af.Attention(af.Logit(jnp.asarray(sharp * np.eye(2)), jnp.asarray(-spec.beta * _B)), np.eye(2))
+        field = af.Attention(af.Quadratic(jnp.asarray(sharp * np.eye(2)), jnp.asarray(-spec.beta * _B)), np.eye(2))
         paths[name] = af.solve(field, start, spec.t1, save_at=120, rtol=1e-9, atol=1e-11)
         by_hand[name] = _circle(ring, sharp, spec)
     points, quadrature, agreed, spreads = zip(*found)
@@ -132,7 +132,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
 def attention(beta: float, sharp: float) -> af.Attention:
     """The law whose normalised drift is that of the particles; `sharp` is 1/kappa^2."""
     kernel = sharp * np.eye(2)
-    logit = af.Logit(jnp.asarray(kernel), P=jnp.asarray(kernel + beta * _H), R=jnp.asarray(kernel), p=jnp.asarray(beta * _H @ _C))
+    logit = af.Quadratic(jnp.asarray(kernel), P=jnp.asarray(kernel + beta * _H), R=jnp.asarray(kernel), p=jnp.asarray(beta * _H @ _C))
     return af.Attention(logit, np.eye(2))
 
 

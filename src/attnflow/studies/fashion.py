@@ -141,7 +141,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     def first(white: float) -> float:
         cloud = af.Particles(white * unit)
         bridge = af.self_bridge(cloud, spec.eps, tolerance=_TOLERANCE)
-        return perplexity(bridge, np.asarray(bridge.barycentric(cloud.points)))
+        return perplexity(bridge, np.asarray(bridge.barycentric()))
 
     (forward, end), (reverse, _) = parts(flow, [(data, True), (data, False)], "flows from the data", progress, like=(Flow, None))
     ((back, _),) = parts(flow, [(end, False)], "flow back", progress, like=(Flow, None))

@@ -170,7 +170,7 @@ def random_member(key: Any, beta: Any, *, n: int, dim: int, weights: str, layers
 
     def law(key: Any) -> af.Attention:
         eye = jnp.eye(dim, dtype=jnp.float32)
-        return af.Attention(af.Logit(beta * eye), eye + ensemble(dim, key=key, dtype=jnp.float32) / 4)
+        return af.Attention(af.Quadratic(beta * eye), eye + ensemble(dim, key=key, dtype=jnp.float32) / 4)
 
     field = af.resampled(law, draw, 1.0, layers) if weights == "resampled" else law(draw)
     return field, af.samplers.sphere(n, dim, key=start, dtype=jnp.float32)

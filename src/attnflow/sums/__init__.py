@@ -1,13 +1,17 @@
 """How kernel sums are evaluated: one primitive over queries, keys and weights, that every law, bridge and energy calls."""
 
-from attnflow.sums.atoms import Atoms as Atoms
 from attnflow.sums.base import Engine as Engine
-from attnflow.sums.choose import automatic as automatic
-from attnflow.sums.choose import check_engine as check_engine
+from attnflow.sums.base import Request as Request
+from attnflow.sums.choose import Automatic as Automatic
+from attnflow.sums.choose import check_request as check_request
 from attnflow.sums.choose import choose as choose
+from attnflow.sums.choose import request as request
 from attnflow.sums.engine import Dense as Dense
 from attnflow.sums.engine import Streamed as Streamed
 from attnflow.sums.engine import Tiled as Tiled
+from attnflow.sums.factored import Factored as Factored
+from attnflow.sums.factored import dot_product as dot_product
+from attnflow.sums.factored import squared_distance as squared_distance
 from attnflow.sums.kernel import accuracy as accuracy
 from attnflow.sums.kernel import average as average
 from attnflow.sums.kernel import fitted as fitted
@@ -16,12 +20,9 @@ from attnflow.sums.kernel import nearest_average as nearest_average
 from attnflow.sums.kernel import pointwise_average as pointwise_average
 from attnflow.sums.kernel import top_keys as top_keys
 from attnflow.sums.kernel import visible_logits as visible_logits
+from attnflow.sums.kernel import visible_masses as visible_masses
 from attnflow.sums.lattice import Lattice as Lattice
-from attnflow.sums.logit import Gap as Gap
 from attnflow.sums.logit import Logit as Logit
-from attnflow.sums.logit import dot_product as dot_product
-from attnflow.sums.logit import isotropic as isotropic
-from attnflow.sums.logit import squared_distance as squared_distance
 from attnflow.sums.mask import ALiBi as ALiBi
 from attnflow.sums.mask import Causal as Causal
 from attnflow.sums.mask import Explicit as Explicit
@@ -29,9 +30,16 @@ from attnflow.sums.mask import InCells as InCells
 from attnflow.sums.mask import Mask as Mask
 from attnflow.sums.mask import Window as Window
 from attnflow.sums.plan import Spectral as Spectral
-from attnflow.sums.plan import fill_of as fill_of
 from attnflow.sums.plan import merged as merged
 from attnflow.sums.precision import round_off as round_off
 from attnflow.sums.precision import warn_of_rough as warn_of_rough
 from attnflow.sums.precision import warn_of_round_off as warn_of_round_off
+from attnflow.sums.quadratic import Gap as Gap
+from attnflow.sums.quadratic import Quadratic as Quadratic
+from attnflow.sums.quadratic import isotropic as isotropic
+from attnflow.sums.rotary import Rotary as Rotary
+from attnflow.sums.rotary import rotary as rotary
+from attnflow.sums.rows import Atoms as Atoms
+from attnflow.sums.rows import Pairs as Pairs
+from attnflow.sums.rows import Rows as Rows
 from attnflow.sums.spectral import Transform as Transform

@@ -3,17 +3,16 @@
 import math
 from typing import Any
 
+import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Float
 
 from attnflow._arrays import known
 from attnflow._check import instance
-from attnflow.sums.atoms import Atoms
-from attnflow.sums.base import Engine
+from attnflow.sums.base import Engine, Request
 from attnflow.sums.engine import Dense, Streamed
 from attnflow.sums.logit import Logit
-from attnflow.sums.mask import Causal, Sight
-from attnflow.sums.plan import installed, planned
+from attnflow.sums.plan import installed, maskable, planned
+from attnflow.sums.rows import Pairs
 from attnflow.sums.spectral import Transform
 
 # Up to this many pairs (n = 1448, 16 MB in float64) one pass and tiles take the same time; at four times that, tiles take about half.
@@ -27,37 +26,61 @@ SPECTRAL_SECONDS = (8e-8, 4e-10, 3.5e-9)
 PAIR_SECONDS = {"float64": 1.05e-9, "float32": 3.5e-10}
 
 
-def choose(queries: int, keys: int, sums: Engine | None = None) -> Engine:
-    """The engine over all `queries x keys` pairs; `sums` if it is given. Whether it is native is settled here."""
-    check_engine(sums)
-    return (sums or (Dense() if queries * keys <= DENSE_PAIRS else Streamed())).over(queries, keys)
-
-
-def check_engine(sums: Any) -> None:
-    """Raise if this is not an engine."""
-    if sums is not None:
-        instance("sums", sums, Engine, "None, Dense(), Streamed(), Spectral() or what af.plan made of it")
-
-
-def automatic(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None, stays: bool = True) -> Engine:
+class Automatic(Request):
     """The engine expected to be the fastest: by size, dimension, mask, precision, and for spectral sums by the modes they would take."""
-    m, n = len(x), len(atoms.points)
-    if atoms.engine is not None and m == n and not (known(logit) and m * n >= SPECTRAL_PAIRS and _mixes(logit)):
-        return atoms.engine
-    tiles = choose(m, n)
-    if m * n < SPECTRAL_PAIRS or logit.dim > 3 or not known(logit, x, atoms) or not installed():
-        return tiles
-    if sight is not None and not (isinstance(sight.mask, Causal) and logit.dim == 2):
-        return tiles
-    plan, _ = planned(None, logit, x, atoms, sight, stays)
-    if plan is None or spectral_seconds(plan, m, n) > PAIR_SECONDS[x.dtype.name] * m * n:
-        return tiles
-    return plan
+
+    # Whether tokens on a circle may have the series of the circle.
+    circle: bool = eqx.field(static=True, default=True)
+
+    differences = True
+
+    def fit(self, pairs: Pairs) -> Engine:
+        atoms, m, n = pairs.atoms, len(pairs.x), len(pairs.atoms.points)
+        if atoms.engine is not None and m == n and not (known(pairs.logit) and m * n >= SPECTRAL_PAIRS and _mixes(pairs.logit)):
+            return atoms.engine
+        tiles = self.over(m, n)
+        if not self.by_value(pairs.logit.dim, m * n) or not (known(pairs) and pairs.logit.keys_are_tokens and atoms.values is None):
+            return tiles
+        if not installed() or not maskable(pairs):
+            return tiles
+        plan, _ = planned(None, pairs, self.circle)
+        if plan is None or spectral_seconds(plan, m, n) > PAIR_SECONDS[pairs.x.dtype.name] * m * n:
+            return tiles
+        return plan
+
+    def over(self, queries: int, keys: int) -> Engine:
+        return (Dense() if queries * keys <= DENSE_PAIRS else Streamed()).over(queries, keys)
+
+    def by_value(self, dim: int, pairs: int) -> bool:
+        return pairs >= SPECTRAL_PAIRS and dim <= 3
+
+    def for_motion(self) -> "Automatic":
+        return Automatic(circle=False)
+
+
+_AUTOMATIC = Automatic()
+
+
+def request(sums: Request | None) -> Request:
+    """What was asked for; nothing is the automatic choice."""
+    return _AUTOMATIC if sums is None else sums
+
+
+def choose(queries: int, keys: int, sums: Request | None = None) -> Engine:
+    """The engine over all `queries x keys` pairs; `sums` if it is given. Whether it is native is settled here."""
+    check_request(sums)
+    return request(sums).over(queries, keys)
+
+
+def check_request(sums: Any) -> None:
+    """Raise if this does not say how sums are evaluated."""
+    if sums is not None:
+        instance("sums", sums, Request, "None, Dense(), Streamed(), Spectral() or what af.plan made of it")
 
 
 def _mixes(logit: Logit) -> bool:
     """Whether a logit mixes the axes, so that a lattice is no help."""
-    A = np.asarray(logit.A)
+    A = np.asarray(logit.form.A)
     return bool(np.abs(A - np.diag(np.diagonal(A))).max() > 0) if len(A) == 2 else False
 
 

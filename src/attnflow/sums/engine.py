@@ -18,54 +18,32 @@ from attnflow import _check as check
 from attnflow.sums import native, reductions
 from attnflow.sums.base import Engine
 from attnflow.sums.mask import Sight
-
-Rows = PyTree[Any]
+from attnflow.sums.rows import Pairs, Rows
 
 
 class Tiled(Engine):
-    """Evaluates a fold over all pairs. Given a `sharpness` s, rows have the logits `l_ij = b_j - s/2 |q_i - k_j|^2`, from differences. The
-    mean may be that of other `values` than the keys."""
+    """Evaluates a fold over all pairs, with logits of squared distances from differences."""
+
+    differences = True
+
+    def rows(self, pairs: Pairs, center: Float[Array, " d"] | None = None) -> Rows:
+        return pairs.apart(self.center(pairs.atoms.points) if center is None else center)
 
     def softmax(
-        self,
-        q: Float[Array, "m d"],
-        k: Float[Array, "n d"],
-        b: Float[Array, " n"],
-        sight: Sight | None = None,
-        with_mean: bool = True,
-        sharpness: Float[Array, ""] | None = None,
-        values: Float[Array, "n e"] | None = None,
+        self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True
     ) -> tuple[Float[Array, " m"], Float[Array, "m e"] | None]:
-        v = k if values is None else values
-        log_sum, mean = reductions.softmax(self, q, k, b, v if with_mean else v[:, :0], sight, sharpness)
+        v = rows.k if values is None else values
+        log_sum, mean = reductions.softmax(self, rows.weighed(), v if with_mean else v[:, :0])
         return log_sum, mean if with_mean else None
 
-    def pointwise(
-        self,
-        kernel: Callable,
-        q: Float[Array, "m d"],
-        k: Float[Array, "n d"],
-        b: Float[Array, " n"],
-        w: Float[Array, " n"],
-        v: Float[Array, "n e"],
-        row: Float[Array, " m"],
-        sight: Sight | None = None,
-        sharpness: Float[Array, ""] | None = None,
-    ) -> Float[Array, "m e"]:
-        return reductions.pointwise(self, kernel, q, k, b, w, v, row, sight, sharpness)
+    def pointwise(self, kernel: Callable, rows: Rows, values: Float[Array, "n e"]) -> Float[Array, "m e"]:
+        return reductions.pointwise(self, kernel, rows._replace(log_weights=None), values)
 
-    def largest(
-        self,
-        q: Float[Array, "m d"],
-        k: Float[Array, "n d"],
-        b: Float[Array, " n"],
-        sight: Sight | None = None,
-        sharpness: Float[Array, ""] | None = None,
-    ) -> Float[Array, " m"]:
-        return reductions.largest(self, q, k, b, sight, sharpness)
+    def largest(self, rows: Rows) -> Float[Array, " m"]:
+        return reductions.largest(self, rows.massive())
 
     @abc.abstractmethod
-    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
+    def fold(self, step: Callable, start: Callable, queries: Any, keys: Any, empty: Any, sight: Sight | None = None) -> PyTree[Any]:
         """`step` folded over the key rows, for every query row.
 
         - `start(query_rows)` is the value before any key.
@@ -78,7 +56,9 @@ class Tiled(Engine):
 class Dense(Tiled):
     r"""All pairs at once: the fastest for a few thousand tokens, with an $m \times n$ array in memory."""
 
-    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
+    stackable = True
+
+    def fold(self, step: Callable, start: Callable, queries: Any, keys: Any, empty: Any, sight: Sight | None = None) -> PyTree[Any]:
         return step(start(queries), queries, keys, sight)
 
 
@@ -104,7 +84,7 @@ class Streamed(Tiled):
         if self.native and not native.available():
             raise ValueError(f"native=True needs the compiled kernel: {native.status().why}")
 
-    def fit(self, logit: Any, x: Float[Array, "m d"], atoms: Any, sight: Sight | None = None) -> "Streamed":
+    def fit(self, pairs: Pairs) -> "Streamed":
         return self.settled()
 
     def over(self, queries: int, keys: int) -> "Streamed":
@@ -114,7 +94,7 @@ class Streamed(Tiled):
         """The same, knowing whether it is native."""
         return self if self.native is not None else dataclasses.replace(self, native=native.available())
 
-    def fold(self, step: Callable, start: Callable, queries: Rows, keys: Rows, empty: Rows, sight: Sight | None = None) -> PyTree[Any]:
+    def fold(self, step: Callable, start: Callable, queries: Any, keys: Any, empty: Any, sight: Sight | None = None) -> PyTree[Any]:
         m = jax.tree.leaves(queries)[0].shape[0]
         query_tiles = jax.tree.map(lambda rows: _tiles(rows, self.queries, 0), queries)
         key_tiles = jax.tree.map(lambda rows, fill: _tiles(rows, self.keys, fill), keys, empty)

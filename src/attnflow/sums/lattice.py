@@ -9,6 +9,7 @@ off by about 1e-16 / m: what is moved is right to 1e-16, whatever the velocity w
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from attnflow._rows import dot
 from attnflow.sums.base import Engine
 from attnflow.sums.engine import Dense, Streamed
 from attnflow.sums.mask import Sight
+from attnflow.sums.rows import Rows
 
 # Cells of a tile: within it, kernels that are no narrower than a cell do not overflow; within a wide one, those of four cells or more.
 TILE, WIDE = 32, 128
@@ -40,22 +42,30 @@ class Lattice(Engine):
     ordered: bool = eqx.field(static=True, default=False)
 
     def softmax(
-        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None, with_mean: bool = True
-    ) -> tuple[Float[Array, " m"], Float[Array, "m d"] | None]:
-        if (sight is not None and not self.ordered) or not (len(q) == len(k) == math.prod(self.shape)):
-            return self._pairs(q, k).softmax(q, k, b, sight, with_mean)
+        self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True
+    ) -> tuple[Float[Array, " m"], Float[Array, "m e"] | None]:
+        q, k, sight = rows.q, rows.k, rows.sight
+        regular = (sight is None or self.ordered) and len(q) == len(k) == math.prod(self.shape) and q.shape[1] == self.dim
+        if values is not None or not regular:
+            return self._pairs(q, k).softmax(rows, values, with_mean)
+        b = rows.weighed().b
         if len(self.shape) == 1 and not self.circle:
             return _on_box(self.shape, q, k, b, with_mean)
         return _softmax(self, with_mean, q, k, b, sight)
 
-    def pointwise(self, kernel, q, k, b, w, v, row, sight=None):
-        return self._pairs(q, k).pointwise(kernel, q, k, b, w, v, row, sight)
+    def pointwise(self, kernel: Callable, rows: Rows, values: Float[Array, "n e"]) -> Float[Array, "m e"]:
+        return self._pairs(rows.q, rows.k).pointwise(kernel, rows, values)
 
-    def largest(self, q, k, b, sight=None):
-        return self._pairs(q, k).largest(q, k, b, sight)
+    def largest(self, rows: Rows) -> Float[Array, " m"]:
+        return self._pairs(rows.q, rows.k).largest(rows)
 
-    def centre(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
-        return jnp.zeros_like(points[0]) if self.circle else jax.lax.stop_gradient(jnp.mean(points, axis=0))
+    def center(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
+        return jnp.zeros_like(points[0]) if self.circle else super().center(points)
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the points of the cells."""
+        return 2 if self.circle else len(self.shape) - self.ordered
 
     def _pairs(self, q: Array, k: Array) -> Engine:
         return Dense() if len(q) * len(k) <= DENSE_PAIRS else Streamed().settled()
@@ -72,7 +82,7 @@ def _softmax(lattice: Lattice, with_mean: bool, q: Array, k: Array, b: Array, si
         regular, fast = _turns(q, k), _on_circle
     else:
         regular, fast = _is_product(lattice.shape, q), lambda *args: _on_box(lattice.shape, *args)
-    return jax.lax.cond(regular, lambda: fast(q, k, b, with_mean), lambda: pairs.softmax(q, k, b, sight, with_mean))
+    return jax.lax.cond(regular, lambda: fast(q, k, b, with_mean), lambda: pairs.softmax(Rows(q, k, b, sight=sight), None, with_mean))
 
 
 @partial(_softmax.defjvp, symbolic_zeros=True)
@@ -84,7 +94,7 @@ def _softmax_jvp(lattice, with_mean, primals, tangents):
         return jax.jvp(lambda b: _softmax.fun(lattice, with_mean, q, k, b, sight), (b,), (change,))
     changes = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if _is_zero(leaf) else leaf, tangents, is_leaf=_is_zero)
     pairs = lattice._pairs(q, k)
-    _, found = jax.jvp(lambda q, k, b, sight: pairs.softmax(q, k, b, sight, with_mean), primals, tuple(changes))
+    _, found = jax.jvp(lambda q, k, b, sight: pairs.softmax(Rows(q, k, b, sight=sight), None, with_mean), primals, tuple(changes))
     return _softmax(lattice, with_mean, *primals), found
 
 

@@ -5,7 +5,7 @@ tau <= s, itself included (the masked mean field of arXiv:2501.18322: order is a
 """
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,6 +21,10 @@ _HIDDEN = -1e3
 
 class Mask(eqx.Module):
     """Says for queries at `s` and keys at `tau` what is seen, and what is added to the logit."""
+
+    # Whether it is `tau <= s` and nothing more, which some sums have a faster form for; whether it goes by rows of tokens, not by order.
+    causal: ClassVar[bool] = False
+    by_rows: ClassVar[bool] = False
 
     @abc.abstractmethod
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
@@ -38,6 +42,15 @@ class Mask(eqx.Module):
         """The part of the key's mass that the query sees; `None` for all of it."""
         return None
 
+    def sight(self, s: Float[Array, " m"] | None, tau: Float[Array, " n"] | None, queries: int, keys: int) -> "Sight":
+        """The mask for so many queries and keys, with their order."""
+        if s is None or tau is None:
+            raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
+        return Sight(self, s, tau)
+
+    def check_count(self, keys: int) -> None:
+        """Raise if the mask is not for so many tokens."""
+
     def check_unit(self, length: float | int | None) -> None:
         """Raise if the numbers of the mask are not in the unit of the order: of tokens at the positions 0, 1, ..., n - 1, where `length` is
         `None`, or of cells that fill `[0, length]`."""
@@ -45,6 +58,8 @@ class Mask(eqx.Module):
 
 class Causal(Mask):
     r"""Tokens see the past and themselves: $\tau \le s$."""
+
+    causal = True
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
         return tau <= s
@@ -128,6 +143,8 @@ class Explicit(Mask):
 
     matrix: Bool[Array, "n n"]
 
+    by_rows = True
+
     def __init__(self, matrix: Any):
         self.matrix = _boolean(matrix)
         if known(self.matrix) and not np.asarray(self.matrix).any(axis=1).all():
@@ -137,10 +154,17 @@ class Explicit(Mask):
                 "mask == 0"
             )
 
-    @property
-    def rows(self) -> Float[Array, " n"]:
-        """The rows of the tokens, which stand for their order."""
-        return jnp.arange(len(self.matrix), dtype=jnp.float32)
+    def sight(self, s: Float[Array, " m"] | None, tau: Float[Array, " n"] | None, queries: int, keys: int) -> "Sight":
+        n = len(self.matrix)
+        self.check_count(keys)
+        if queries != n:
+            raise ValueError(f"a mask matrix is for its {n} tokens themselves, got {queries} queries")
+        places = jnp.arange(n, dtype=jnp.float32)
+        return Sight(self, places, places)
+
+    def check_count(self, keys: int) -> None:
+        if keys != len(self.matrix):
+            raise ValueError(f"the mask is for {len(self.matrix)} tokens, got {keys}")
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
         return self.matrix[s.astype(int), tau.astype(int)]

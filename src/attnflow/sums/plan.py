@@ -3,24 +3,22 @@
 import dataclasses
 import importlib.util
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from attnflow._arrays import known, positive
-from attnflow._check import warn
+from attnflow._check import flag, warn
 from attnflow._special import scaled_bessel
-from attnflow.sums.atoms import Atoms, rows
-from attnflow.sums.base import Engine
+from attnflow.sums.base import Engine, Request
 from attnflow.sums.circle import SAFETY, rings
-from attnflow.sums.engine import Dense, Streamed
-from attnflow.sums.logit import Logit
-from attnflow.sums.mask import Causal, Sight
-from attnflow.sums.spectral import LEAST_ROWS, Transform, balanced, box, certificate, lowest_rows, reach_of, share_of
+from attnflow.sums.engine import Streamed
+from attnflow.sums.rows import Pairs, Rows
+from attnflow.sums.spectral import LEAST_ROWS, ONLY_SOFTMAX, Transform, balanced, box, certificate, lowest_rows, reach_of, share_of
 
 # The largest grid of modes in 1, 2, 3 dimensions; FINUFFT doubles each side, at 16 bytes a mode.
 MOST_MODES = {1: 2**22, 2: 2**22, 3: 2**21}
@@ -32,12 +30,13 @@ COARSEST = 0.1
 ROOM = 1.3
 
 
-class Spectral(Engine):
+class Spectral(Request):
     r"""Sums in $O(n \log n)$ by Fourier series, for tokens in $\mathbb{R}^1$, $\mathbb{R}^2$, $\mathbb{R}^3$, on the circle and on $S^2$,
     without a mask; on the circle with `Causal` too.
 
     **Arguments:** `tolerance`: the error of the log-normaliser, and of the average relative to the size of the cloud; by default $10^{-9}$
     in float64, $10^{-4}$ in float32.
+    `circle`: whether tokens on a circle have the series of the circle, which they must not leave then.
 
     The modes are planned from the values of the tokens and the result is checked against exact sums of sampled rows. What cannot reach
     the tolerance is summed by `Streamed()`, with a warning. Results repeat to the tolerance, not bitwise. Inside `jit` and `grad` a plan
@@ -45,29 +44,31 @@ class Spectral(Engine):
     """
 
     tolerance: float | None = eqx.field(static=True, default=None)
+    circle: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self):
+        flag("circle", self.circle)
         if self.tolerance is not None:
             positive("tolerance", self.tolerance)
 
-    def fit(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None, stays: bool = True) -> Engine:
-        check(logit, sight)
-        if not known(logit, x, atoms):
+    def fit(self, pairs: Pairs) -> Engine:
+        check(pairs)
+        if not known(pairs):
             raise ValueError("inside jit and grad a spectral sum needs its plan first, got Spectral(); pass sums=af.plan(law, mu, sums)")
-        plan, why = planned(self.tolerance, logit, x, atoms, sight, stays)
+        plan, why = planned(self.tolerance, pairs, self.circle)
         if plan is None:
             warn(f"a spectral sum cannot serve here, {why}; streamed sums do instead")
             return Streamed().settled()
         return plan
 
-    def softmax(self, *args: Any, **kwargs: Any) -> Any:
-        raise ValueError("a spectral sum needs its plan, got Spectral(); pass sums=af.plan(law, mu, sums)")
+    def over(self, queries: int, keys: int) -> Engine:
+        raise ValueError(ONLY_SOFTMAX)
 
-    def pointwise(self, *args: Any, **kwargs: Any) -> Any:
-        return Transform.pointwise(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
+    def by_value(self, dim: int, pairs: int) -> bool:
+        return True
 
-    def largest(self, *args: Any, **kwargs: Any) -> Any:
-        return Transform.largest(self, *args, **kwargs)  # pyright: ignore[reportArgumentType]
+    def for_motion(self) -> "Spectral":
+        return Spectral(self.tolerance, circle=False)
 
 
 def installed() -> bool:
@@ -75,14 +76,20 @@ def installed() -> bool:
     return importlib.util.find_spec("jax_finufft") is not None
 
 
-def check(logit: Logit, sight: Sight | None) -> None:
+def check(pairs: Pairs) -> None:
     """Raise if a spectral engine can never serve such a sum."""
     if not installed():
         raise ValueError("a spectral sum needs jax-finufft, which is not installed; pip install jax-finufft, or use sums=af.Streamed()")
-    if logit.dim not in MOST_MODES:
-        raise ValueError(f"a spectral sum is for tokens in R^1, R^2 or R^3, got R^{logit.dim}; use sums=af.Streamed()")
-    if sight is not None and not (isinstance(sight.mask, Causal) and logit.dim == 2):
-        raise ValueError(f"a spectral sum takes no mask but Causal on the circle, got {sight.mask!r}; use sums=af.Streamed()")
+    if pairs.logit.dim not in MOST_MODES or not pairs.logit.keys_are_tokens:
+        raise ValueError(f"a spectral sum is for tokens in R^1, R^2 or R^3, got R^{pairs.logit.dim}; use sums=af.Streamed()")
+    if not maskable(pairs):
+        raise ValueError(f"a spectral sum takes no mask but Causal on the circle, got {pairs.atoms.mask!r}; use sums=af.Streamed()")
+
+
+def maskable(pairs: Pairs) -> bool:
+    """Whether there is a spectral form for the mask."""
+    mask = pairs.atoms.mask
+    return mask is None or (mask.causal and pairs.logit.dim == 2)
 
 
 class Extent(NamedTuple):
@@ -95,49 +102,46 @@ class Extent(NamedTuple):
     off_circle: Array
 
 
-def planned(
-    tolerance: float | None, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sight: Sight | None = None, stays: bool = True
-) -> tuple[Transform | None, str]:
-    """A plan that has been checked on sampled rows, or `None` and why not. Tokens on a circle have the series of the circle if each `stays`
-    on it."""
-    double = x.dtype == jnp.float64
+def planned(tolerance: float | None, pairs: Pairs, on_circle: bool = True) -> tuple[Transform | None, str]:
+    """A plan that has been checked on sampled rows, or `None` and why not. Tokens on a circle have the series of the circle if they may."""
+    double = pairs.x.dtype == jnp.float64
     tolerance = (1e-9 if double else 1e-4) if tolerance is None else tolerance
     floor = 2e-15 if double else 5e-7
-    extent = _extent(logit, x, atoms)
-    circle = stays and logit.dim == 2 and math.isfinite(extent.product) and float(extent.off_circle) <= tolerance / SAFETY
+    extent = _extent(pairs)
+    circle = on_circle and pairs.logit.dim == 2 and math.isfinite(extent.product) and float(extent.off_circle) <= tolerance / SAFETY
     coarsest = min(max(tolerance / 30, floor), COARSEST)
-    if sight is not None:
-        return _masked(tolerance, circle, extent, sight, coarsest, floor, logit, x, atoms)
+    if pairs.atoms.mask is not None:
+        return _masked(tolerance, circle, extent, coarsest, floor, pairs)
     why = ""
     for tilted in (False,) if circle else (False, True):
         plan = Transform(tolerance, (), coarsest, circle, tilted)
         # A guess of the least share saves a round or two; the sample decides.
-        plan = dataclasses.replace(plan, delta=max(plan.delta * min(1.0, float(_rim_share(plan, logit, x, atoms))), floor))
-        plan, why = _attempt(plan, floor, extent, logit, x, atoms)
+        plan = dataclasses.replace(plan, delta=max(plan.delta * min(1.0, float(_rim_share(plan, pairs))), floor))
+        plan, why = _attempt(plan, floor, extent, pairs)
         if plan is not None:
             return plan, ""
     return None, why
 
 
-def _attempt(plan: Transform, floor: float, extent: Extent, logit: Logit, x: Array, atoms: Atoms) -> tuple[Transform | None, str]:
+def _attempt(plan: Transform, floor: float, extent: Extent, pairs: Pairs) -> tuple[Transform | None, str]:
     """The plan with its modes, made more accurate until it holds on a sample, then with exact rows."""
     while True:
         modes = _modes(plan, extent)
         if math.prod(modes) > MOST_MODES[len(modes)]:
             return None, _too_many(modes)
         plan = dataclasses.replace(plan, modes=modes)
-        error, share = _try(plan, logit, x, atoms)
+        error, share = _try(plan, pairs)
         if SAFETY * error <= plan.tolerance:
             return plan, ""
         if plan.delta == floor:
-            return _with_exact_rows(plan, logit, x, atoms, error, share)
+            return _with_exact_rows(plan, pairs, error, share)
         plan = dataclasses.replace(plan, delta=max(0.1 * plan.delta * min(1.0, plan.tolerance / (SAFETY * error)), floor))
 
 
-def _masked(
-    tolerance: float, circle: bool, extent: Extent, sight: Sight, coarsest: float, floor: float, logit: Logit, x: Array, atoms: Atoms
-) -> tuple[Transform | None, str]:
+def _masked(tolerance: float, circle: bool, extent: Extent, coarsest: float, floor: float, pairs: Pairs) -> tuple[Transform | None, str]:
     """A causal plan, made more accurate until it holds on a sample."""
+    sight = pairs.sight
+    assert sight is not None
     s, tau = np.asarray(sight.s), np.asarray(sight.tau)
     if not circle:
         return None, "the causal form is for tokens that stay on a circle"
@@ -149,7 +153,7 @@ def _masked(
         if modes[0] > MOST_MODES[1]:
             return None, _too_many(modes)
         plan = dataclasses.replace(plan, modes=modes)
-        error, _ = _try(plan, logit, x, atoms, sight)
+        error, _ = _try(plan, pairs)
         if SAFETY * error <= tolerance:
             return plan, ""
         if plan.delta == floor:
@@ -157,9 +161,7 @@ def _masked(
         plan = dataclasses.replace(plan, delta=max(0.1 * plan.delta * min(1.0, tolerance / (SAFETY * error)), floor))
 
 
-def _with_exact_rows(
-    plan: Transform, logit: Logit, x: Array, atoms: Atoms, error: float, share: np.ndarray
-) -> tuple[Transform | None, str]:
+def _with_exact_rows(plan: Transform, pairs: Pairs, error: float, share: np.ndarray) -> tuple[Transform | None, str]:
     """The same plan with as many exact rows as it needs, if those are few."""
     # The error of a row goes like 1 / share; the worst row of the sample says how, unless its sum is lost altogether.
     needed = SAFETY * error / plan.tolerance * float(np.fmax(share, 0).min()) * 2 if math.isfinite(error) else 0.0
@@ -167,7 +169,7 @@ def _with_exact_rows(
     for most in EXACT_ROWS:
         if count <= most <= len(share) // 8:
             plan = dataclasses.replace(plan, exact=most)
-            error, _ = _try(plan, logit, x, atoms)
+            error, _ = _try(plan, pairs)
             if SAFETY * error <= plan.tolerance:
                 return plan, ""
     if not count:
@@ -175,16 +177,7 @@ def _with_exact_rows(
     return None, f"the sums of {count} queries are too small a part of the whole (error {error:.0e})"
 
 
-def fill_of(plan: Transform, logit: Logit, x: Float[Array, "m d"], atoms: Atoms) -> float:
-    """How much of a plan's modes a cloud uses; it may grow by the inverse. 0 on a circle, which does not grow."""
-    if plan.circle:
-        return 0.0
-    extent, reach = _extent(logit, x, atoms), reach_of(plan.delta)
-    sides = np.asarray(extent.tilted if plan.tilted else extent.plain)
-    return float((reach * (sides + reach) / (np.pi * (np.asarray(plan.modes) - 2))).max())
-
-
-def merged(engines: list[Engine]) -> Engine | None:
+def merged(engines: Sequence[Engine]) -> Engine | None:
     """One engine that serves where each of these does; `None` for none."""
     plans = [engine for engine in engines if isinstance(engine, Transform)]
     if not plans:
@@ -204,27 +197,33 @@ def _kind(plan: Transform) -> tuple:
     return plan.circle, plan.causal, plan.tilted, len(plan.modes)
 
 
-def _try(plan: Transform, logit: Logit, x: Array, atoms: Atoms, sight: Sight | None = None) -> tuple[float, np.ndarray]:
-    q, k, b, _, _ = rows(plan, logit, x, atoms)
-    error, share, _ = certificate(plan, q, k, b, sight)
+def _try(plan: Transform, pairs: Pairs) -> tuple[float, np.ndarray]:
+    rows = _rows(plan, pairs)
+    error, share, _ = certificate(plan, rows.q, rows.k, rows.b, rows.sight)
     return float(error), np.asarray(share)
 
 
 @eqx.filter_jit
-def _rim_share(plan: Transform, logit: Logit, x: Array, atoms: Atoms) -> Array:
+def _rows(plan: Transform, pairs: Pairs) -> Rows:
+    return plan.rows(pairs).weighed()
+
+
+@eqx.filter_jit
+def _rim_share(plan: Transform, pairs: Pairs) -> Array:
     """The least share among queries at the rim of the cloud."""
-    q, k, b, _, _ = rows(plan, logit, x, atoms)
+    q, k, b = plan.rows(pairs).weighed()[:3]
     rim = lowest_rows(-jnp.sum((q - jnp.mean(q, axis=0)[None]) ** 2, axis=1), LEAST_ROWS)
     return jnp.min(share_of(plan, q, k, b, rim))
 
 
-@jax.jit
-def _extent(logit: Logit, x: Array, atoms: Atoms) -> Extent:
-    q, k, _, _, _ = rows(Dense(), logit, x, atoms)
+@eqx.filter_jit
+def _extent(pairs: Pairs) -> Extent:
+    atoms = pairs.atoms
+    q, k = pairs.about(jnp.mean(atoms.points, axis=0))[:2]
     plain, tilted = (box(*balanced(q, k, tilt)[:2])[1] for tilt in (False, True))
-    if logit.dim != 2:
+    if pairs.logit.dim != 2:
         return Extent(plain, tilted, jnp.zeros_like(plain[0]), jnp.full_like(plain[0], jnp.inf))
-    turned, _, _, _ = logit.centred(x, atoms.points, jnp.zeros_like(atoms.points[0]))
+    turned, _ = pairs.logit.queries(pairs.x, pairs.order, jnp.zeros_like(atoms.points[0]))
     ring = rings(turned, atoms.points)
     return Extent(plain, tilted, ring.length * ring.radius, ring.error)
 

@@ -4,35 +4,35 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
-from attnflow._arrays import array, known, on_host
+from attnflow._arrays import array, known
 from attnflow._check import warn
-from attnflow.sums.atoms import Atoms
-from attnflow.sums.base import Engine
-from attnflow.sums.engine import Tiled
+from attnflow.sums.base import Request
 from attnflow.sums.logit import Logit
+from attnflow.sums.rows import Atoms, Pairs
 
 # Above this the weights of attention are wrong in digits that a reader of float32 or float64 results relies on.
 _LIMITS = {"float32": 1e-3, "float64": 1e-8}
 _warned: set[str] = set()
 
 
-def round_off(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Engine | None) -> dict[str, PyTree]:
+def round_off(pairs: Pairs, sums: Request | None) -> dict[str, PyTree]:
     r"""The bound $u \max|q| \max|k|$ on the round-off of a logit, $u$ the unit round-off, and the limit above which a warning is due;
     nothing where logits are computed from differences, whose round-off is relative."""
-    engine = atoms.engine if sums is None else sums
-    if (logit.differences is not None and isinstance(engine, Tiled | None)) or x.dtype.name not in _LIMITS:
+    asked = pairs.atoms.engine if sums is None else sums
+    apart = pairs.logit.differences is not None and (asked is None or asked.differences)
+    if apart or pairs.x.dtype.name not in _LIMITS:
         return {}
-    given = logit.A, logit.P, logit.p, x, atoms.points
-    bound = on_host(_bound, *(given if known(given) else jax.lax.stop_gradient(given)))
-    return {"round_off": {"bound": bound, "limit": array(_LIMITS[x.dtype.name], x.dtype)}}
+    given = pairs.logit, pairs.x, pairs.order, pairs.atoms.points, pairs.atoms.order
+    bound = _bound(*(jax.tree.map(np.asarray, given) if known(given) else jax.lax.stop_gradient(given)))
+    return {"round_off": {"bound": array(bound, pairs.x.dtype), "limit": array(_LIMITS[pairs.x.dtype.name], pairs.x.dtype)}}
 
 
-def warn_of_round_off(logit: Logit, atoms: Atoms, sums: Engine | None) -> None:
+def warn_of_round_off(logit: Logit, atoms: Atoms, sums: Request | None) -> None:
     """Warn once if the logits between these tokens lose too many digits, where their values are known."""
     if not _warned and known(logit, atoms.points):
-        warn_of_rough(round_off(logit, atoms.points, atoms, sums))
+        warn_of_rough(round_off(Pairs(logit, atoms.points, atoms, atoms.order), sums))
 
 
 def warn_of_rough(report: Any) -> None:
@@ -52,10 +52,8 @@ def warn_of_rough(report: Any) -> None:
             )
 
 
-def _bound(A: Any, P: Any, p: Any, x: Any, y: Any) -> Any:
+def _bound(logit: Any, x: Any, s: Any, y: Any, tau: Any) -> Any:
     """`u max|q| max|k|` for the rows about the mean of the keys; NumPy's arrays and JAX's alike."""
     c = y.mean(axis=0)
-    shift = (A if P is None else A - P) @ c
-    q = (x - c[None]) @ A.T + (shift if p is None else shift + p)[None]
-    k = y - c[None]
+    (q, _), (k, _) = logit.queries(x, s, c), logit.keys(y, tau, c)
     return np.finfo(x.dtype).eps / 2 * ((q * q).sum(axis=1).max() * (k * k).sum(axis=1).max()) ** 0.5

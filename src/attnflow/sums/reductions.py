@@ -1,5 +1,5 @@
-"""The reductions over keys, on rows in the form `l_ij = <q_i, k_j> + b_j`; with a sharpness s, `l_ij = b_j - s/2 |q_i - k_j|^2`. Each is
-folded by a tiled engine."""
+"""The reductions over keys, on rows in the form `l_ij = <q_i, k_j> + b_j + a_i`; with a sharpness s,
+`l_ij = b_j - s/2 |q_i - k_j|^2 + a_i`. Each is folded by a tiled engine."""
 
 import functools
 from collections.abc import Callable
@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow.sums import native
-from attnflow.sums.logit import squares
-from attnflow.sums.mask import Causal, Sight, lowest
+from attnflow.sums.mask import Sight, lowest
+from attnflow.sums.quadratic import squares
+from attnflow.sums.rows import Rows
 
 
 def _logits(q: Any, k: Any, b: Float[Array, " n"], s: Float[Array, ""] | None, seen: Sight | None) -> Float[Array, "m n"]:
@@ -35,20 +36,20 @@ def _weighed(q: Any, k: Any, b: Float[Array, " n"], s: Float[Array, ""] | None, 
     return logits if share is None else logits + jnp.log(jnp.where(share > 0, share, 1)).astype(logits.dtype)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _softmax(
-    engine: Any,
-    q: Float[Array, "m d"],
-    k: Float[Array, "n d"],
-    b: Float[Array, " n"],
-    v: Float[Array, "n e"],
-    sight: Sight | None = None,
-    s: Float[Array, ""] | None = None,
-) -> tuple[Float[Array, " m"], Float[Array, "m e"]]:
-    """`log sum_j e^{l_ij}` and `sum_j p_ij v_j` with `p_ij = e^{l_ij} / sum`, with a running maximum. `v` may have no columns.
+def logits(given: Rows) -> Float[Array, "m n"]:
+    """The matrix of logits, dense; those of keys that are not seen are lower than any other."""
+    q, k, b, a, _, sight, s = given
+    queries, keys, _ = _pairs_of(q, k, s)
+    found = _logits(queries, keys, b, s, sight)
+    return found if a is None else found + a[:, None]
 
-    A query that sees no key has log-sum minus infinity and mean zero.
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _softmax(engine: Any, given: Rows, v: Float[Array, "n e"]) -> tuple[Float[Array, " m"], Float[Array, "m e"]]:
+    """`log sum_j e^{l_ij}` and `sum_j p_ij v_j` with `p_ij = e^{l_ij} / sum`, with a running maximum, for rows that are weighed. `v` may
+    have no columns. A query that sees no key has log-sum minus infinity and mean zero.
     """
+    q, k, b, _, _, sight, s = given
     if _is_native(engine, sight, q, k, b, v):
         return _native_softmax(q, k, b, v, sight, s)
 
@@ -87,7 +88,7 @@ def _count(queries: Any) -> int:
 
 def _is_native(engine: Any, sight: Sight | None, *arrays: Array) -> bool:
     """Whether the compiled kernel is wanted, and can do it."""
-    plain = sight is None or type(sight.mask) is Causal
+    plain = sight is None or sight.mask.causal
     return getattr(engine, "native", False) is True and plain and all(a.dtype == arrays[0].dtype in native.DTYPES for a in arrays)
 
 
@@ -106,9 +107,9 @@ def _native_softmax(q: Array, k: Array, b: Array, v: Array, sight: Sight | None,
 def _softmax_jvp(engine, primals, tangents):
     """With the log-normaliser at hand one pass gives the derivative:
     `d log sum = sum_j p_ij dl_ij`, `d mean = sum_j p_ij (dl_ij (v_j - mean_i) + dv_j)`."""
-    q, k, b, v, sight, s = primals
+    (q, k, b, _, _, sight, s), v = primals
     log_sum, mean = _softmax(engine, *primals)
-    dq, dk, db, dv, d_sight, ds = tangents
+    (dq, dk, db, _, _, d_sight, ds), dv = tangents
 
     def step(value, queries, keys, seen):
         d_log, d_mean = value
@@ -158,46 +159,33 @@ softmax = jax.jit(_softmax, static_argnums=0)
 
 @partial(jax.jit, static_argnums=(0, 1))
 def pointwise(
-    engine: Any,
-    kernel: Callable[[Float[Array, "m n"], Float[Array, "m 1"]], Float[Array, "m n"]],
-    q: Float[Array, "m d"],
-    k: Float[Array, "n d"],
-    b: Float[Array, " n"],
-    w: Float[Array, " n"],
-    v: Float[Array, "n e"],
-    row: Float[Array, " m"],
-    sight: Sight | None = None,
-    s: Float[Array, ""] | None = None,
+    engine: Any, kernel: Callable[[Float[Array, "m n"]], Float[Array, "m n"]], given: Rows, v: Float[Array, "n e"]
 ) -> Float[Array, "m e"]:
-    """`sum_j w_j kernel(l_ij, row_i) v_j` over the keys that are seen, `kernel` a named function of the logits and one number a query."""
+    """`sum_j kernel(l_ij) v_j` over the keys that are seen, `kernel` a named function of the logits."""
+    q, k, b, a, _, sight, s = given
+    a = jnp.zeros(len(q), q.dtype) if a is None else a
 
     def step(value, queries, keys, seen):
-        query, at = queries
-        key, bias, weight, values = keys
+        query, level = queries
+        key, bias, values = keys
         logits = _logits(query, key, bias, s, seen)
-        kernels = kernel(logits, at[:, None])
+        kernels = kernel(logits + level[:, None])
         if seen is not None:
             share = seen.share()
             kernels = jnp.where(logits > lowest(logits.dtype) / 2, kernels if share is None else kernels * share.astype(kernels.dtype), 0)
-        return value + kernels @ (weight[:, None] * values)
+        return value + kernels @ values
 
     def start(queries):
         return jnp.zeros((_count(queries), v.shape[1]), q.dtype)
 
     rows, columns, empty = _pairs_of(q, k, s)
-    return engine.fold(step, start, (rows, row), (columns, b, w, v), (empty, 0, 0, 0), sight)
+    return engine.fold(step, start, (rows, a), (columns, b, v), (empty, 0, 0), sight)
 
 
 @partial(jax.jit, static_argnums=0)
-def largest(
-    engine: Any,
-    q: Float[Array, "m d"],
-    k: Float[Array, "n d"],
-    b: Float[Array, " n"],
-    sight: Sight | None = None,
-    s: Float[Array, ""] | None = None,
-) -> Float[Array, " m"]:
-    """`max_j l_ij` over the keys that are seen."""
+def largest(engine: Any, given: Rows) -> Float[Array, " m"]:
+    """`max_j l_ij` over the keys that are seen, without the term in the query alone."""
+    q, k, b, _, _, sight, s = given
 
     def step(value, query, keys, seen):
         key, bias = keys

@@ -12,6 +12,7 @@ The error is absolute, so its share of a query's sum grows as that sum falls bel
 exactly if the plan says so. A cloud that has outgrown its plan gives NaN, and so does a query whose sum is lost in the error.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,11 +23,11 @@ import jax.scipy.linalg
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from attnflow.sums import reductions
 from attnflow.sums.base import Engine
 from attnflow.sums.circle import DEGREE, angles, coefficients, powers, rings
 from attnflow.sums.engine import Streamed
-from attnflow.sums.mask import Causal, Sight
+from attnflow.sums.mask import Sight
+from attnflow.sums.rows import Rows
 
 # Rows of a certificate: so many at random, and so many of those with the least sum.
 RANDOM_ROWS, LEAST_ROWS = 96, 32
@@ -50,11 +51,17 @@ class Transform(Engine):
     exact: int = eqx.field(static=True, default=0)
     causal: bool = eqx.field(static=True, default=False)
 
+    planned = True
+
     def softmax(
-        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None, with_mean: bool = True
-    ) -> tuple[Float[Array, " m"], Float[Array, "m d"] | None]:
-        if self.causal != (sight is not None) or not (sight is None or isinstance(sight.mask, Causal)):
+        self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True
+    ) -> tuple[Float[Array, " m"], Float[Array, "m e"] | None]:
+        sight = rows.sight
+        if values is not None:
+            raise ValueError("spectral sums average the tokens themselves, got other values; use sums=af.Streamed()")
+        if self.causal != (sight is not None) or not (sight is None or sight.mask.causal):
             raise ValueError(f"a spectral plan made {'for' if self.causal else 'without'} a causal mask got another; make it with af.plan")
+        q, k, b = rows.q, rows.k, rows.weighed().b
         if sight is not None:
             from attnflow.sums.causal import causal_sums
 
@@ -68,25 +75,29 @@ class Transform(Engine):
             raise ValueError("a spectral sum cannot be vmapped; use jax.lax.map, or sums=af.Streamed()") from error
         return log_sum, mean
 
-    def pointwise(self, *args: Any, **kwargs: Any) -> Array:
-        raise ValueError(_ONLY_SOFTMAX)
+    def pointwise(self, kernel: Callable, rows: Rows, values: Float[Array, "n e"]) -> Float[Array, "m e"]:
+        raise ValueError(ONLY_SOFTMAX)
 
-    def largest(self, *args: Any, **kwargs: Any) -> Array:
-        raise ValueError(_ONLY_SOFTMAX)
+    def largest(self, rows: Rows) -> Float[Array, " m"]:
+        raise ValueError(ONLY_SOFTMAX)
 
-    def centre(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
-        return jnp.zeros_like(points[0]) if self.circle else jax.lax.stop_gradient(jnp.mean(points, axis=0))
+    def center(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
+        return jnp.zeros_like(points[0]) if self.circle else super().center(points)
 
-    def report(
-        self, q: Float[Array, "m d"], k: Float[Array, "n d"], b: Float[Array, " n"], sight: Sight | None = None
-    ) -> dict[str, PyTree]:
-        q, k, b = jax.lax.stop_gradient((q, k, b))
-        error, _, fill = certificate(self, q, k, b, sight)
+    def report(self, rows: Rows) -> dict[str, PyTree]:
+        q, k, b = jax.lax.stop_gradient((rows.q, rows.k, rows.weighed().b))
+        error, _, fill = certificate(self, q, k, b, rows.sight)
         # A sample may miss the token that is farthest off the circle; how far that is, is known.
         return {"sums": {"error": error + rings(q, k).error if self.circle else error, "fill": fill}}
 
+    @property
+    def description(self) -> str:
+        series = "circle" if self.circle else "Gaussian"
+        exact = f", {self.exact} rows exactly" if self.exact else ""
+        return f"spectral ({series}, {' x '.join(map(str, self.modes))} modes, tolerance {self.tolerance:.0e}{exact})"
 
-_ONLY_SOFTMAX = (
+
+ONLY_SOFTMAX = (
     "spectral sums serve softmax, unnormalised and Sinkhorn laws and energies, got a law that is not smooth in the logit or not "
     "exponential; use sums=af.Streamed()"
 )
@@ -120,9 +131,9 @@ def sums_of(plan: Transform, q: Array, k: Array, b: Array, with_mean: bool) -> t
     log_sum, mean, share, fill = (_on_circle if plan.circle else _in_space)(plan, with_mean, q, k, b)
     if plan.exact:
         rows = jax.lax.top_k(-jax.lax.stop_gradient(share), plan.exact)[1]
-        log_rows, mean_rows = reductions.softmax(Streamed().settled(), q[rows], k, b, k if with_mean else k[:, :0])
+        log_rows, mean_rows = Streamed().settled().softmax(Rows(q[rows], k, b), None, with_mean)
         log_sum = log_sum.at[rows].set(log_rows)
-        mean = None if mean is None else mean.at[rows].set(mean_rows)
+        mean = mean.at[rows].set(mean_rows) if mean is not None and mean_rows is not None else None
     finite = jnp.isfinite(jnp.sum(q) + jnp.sum(k))
     bad = jnp.where((fill <= 1) & finite, 0, jnp.nan).astype(q.dtype)
     return log_sum + bad, None if mean is None else mean + bad, share, fill
@@ -183,7 +194,7 @@ def certificate(plan: Transform, q: Array, k: Array, b: Array, sight: Sight | No
         least = lowest_rows(share, LEAST_ROWS)
     rows = jnp.concatenate([least, jax.random.randint(jax.random.key(0), (RANDOM_ROWS,), 0, len(q))])
     seen = None if sight is None else Sight(sight.mask, sight.s[rows], sight.tau)
-    log_rows, mean_rows = Streamed().settled().softmax(q[rows], k, b, seen)
+    log_rows, mean_rows = Streamed().settled().softmax(Rows(q[rows], k, b, sight=seen))
     size = jnp.maximum(jnp.max(jnp.abs(k)), jnp.finfo(k.dtype).tiny)
     error = jnp.maximum(jnp.max(jnp.abs(log_sum[rows] - log_rows)), jnp.max(jnp.abs(mean[rows] - mean_rows)) / size)
     return jnp.where(jnp.isfinite(error), error, jnp.inf), share, fill
@@ -203,7 +214,7 @@ def share_of(plan: Transform, q: Array, k: Array, b: Array, rows: Array) -> Arra
     else:
         queries, keys, tilt, _ = balanced(q, k, plan.tilted)
         strength, offset = b + 0.5 * jnp.sum(keys**2, axis=1) + tilt, 0.5 * jnp.sum(queries[rows] ** 2, axis=1)
-    log_sum, _ = Streamed().settled().softmax(q[rows], k, b, with_mean=False)
+    log_sum, _ = Streamed().settled().softmax(Rows(q[rows], k, b), with_mean=False)
     return jnp.exp(log_sum - offset - jax.nn.logsumexp(strength))
 
 

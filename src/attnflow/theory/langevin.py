@@ -14,6 +14,7 @@ between x and y. What no function of x plus one of y can match is `eps/12 <y-x, 
 """
 
 from collections.abc import Callable
+from functools import singledispatch
 from typing import Any
 
 import equinox as eqx
@@ -23,12 +24,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._arrays import floats, known, rows
+from attnflow._arrays import array, floats, known, rows
 from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles, quadrature
 from attnflow.transport.bridge import self_bridge
 
 # Entries of a coupling below this share of the largest are round-off.
 _FLOOR = 1e-13
+_DUE = "a Gaussian, or a GaussianMixture on the line"
 # Points an axis of the grids for integrals, by dimension.
 _NODES = {1: 1000, 2: 150, 3: 50}
 
@@ -42,14 +44,22 @@ def langevin_divergence(mu: Measure, eps: Any, nodes: int = 600) -> Float[Array,
     eps = floats("eps", eps, "k")
     if known(eps) and not (np.asarray(eps) > 0).all():
         raise ValueError(f"eps must be positive, got {float(eps.min())}")
-    if isinstance(mu, Gaussian):
-        return _between_gaussians(mu, eps.astype(mu.dtype))
-    if not isinstance(mu, GaussianMixture) or mu.dim != 1:
-        got = f"{type(mu).__name__} in R^{mu.dim}" if isinstance(mu, Measure) else check.shown(mu)
-        raise TypeError(f"mu must be a Gaussian, or a GaussianMixture on the line, got {got}")
+    return _divergence(mu, eps, nodes)
+
+
+@singledispatch
+def _divergence(mu: Any, eps: Float[Array, " k"], nodes: int) -> Float[Array, " k"]:
+    mu = check.measure("mu", mu, Measure, _DUE)
+    raise TypeError(f"mu must be {_DUE}, got {type(mu).__name__} in R^{mu.dim}")
+
+
+@_divergence.register(GaussianMixture)
+def _(mu: GaussianMixture, eps: Float[Array, " k"], nodes: int) -> Float[Array, " k"]:
+    if mu.dim != 1:
+        raise TypeError(f"mu must be {_DUE}, got GaussianMixture in R^{mu.dim}")
     check.count("nodes", nodes, 2)
-    if mu.mean.dtype != jnp.float64:
-        raise TypeError(f"a number of order eps^4 needs float64, got {mu.mean.dtype}; jax.config.update('jax_enable_x64', True)")
+    if mu.dtype != jnp.float64:
+        raise TypeError(f"a number of order eps^4 needs float64, got {mu.dtype}; jax.config.update('jax_enable_x64', True)")
     tokens = quadrature(mu, nodes)
     _check_spacing(mu, tokens, float(eps.min()))
     values, vectors = _generator(mu, tokens)
@@ -65,11 +75,11 @@ def langevin_constant(mu: Measure) -> Float[Array, ""]:
 def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"]:
     r"""$V = \frac14 \Delta\log\rho + \frac18 |\nabla\log\rho|^2 = \frac12 (\Delta\sqrt{\rho}) / \sqrt{\rho}$ at $x$; the bridge score
     has the bias $\varepsilon \nabla V$."""
-    law = _mixture(mu)
-    x = rows("x", x, law.dim)
+    mu = _law(mu)
+    x = rows("x", x, mu.dim)
 
     def one(x: Float[Array, " d"]) -> Float[Array, ""]:
-        score = lambda x: law.score(x[None])[0]  # noqa: E731
+        score = lambda x: mu.score(x[None])[0]  # noqa: E731
         return jnp.trace(jax.jacfwd(score)(x)) / 4 + jnp.sum(score(x) ** 2) / 8
 
     return jax.vmap(one)(x)
@@ -80,29 +90,32 @@ def fisher_information(mu: Measure) -> Float[Array, ""]:
     return _integral(lambda law, x: jnp.sum(law.score(x) ** 2, axis=1), mu)
 
 
-def _squared_hessian(law: GaussianMixture, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+def _squared_hessian(law: Any, x: Float[Array, "m d"]) -> Float[Array, " m"]:
     hessian = jax.jacfwd(jax.jacfwd(lambda x: langevin_potential(law, x[None])[0]))
     return jnp.sum(jax.vmap(hessian)(x) ** 2, axis=(1, 2))
 
 
 def _integral(f: Callable, mu: Measure) -> Float[Array, ""]:
     """`integral f drho`, by the trapezoidal rule: where components cancel, f has poles near the line, which Gauss's rule does not like."""
-    law = _mixture(mu)
+    law = _law(mu)
     if law.dim not in _NODES:
         raise ValueError(f"this is integrated on a grid, in up to {max(_NODES)} dimensions, got {law.dim}")
     tokens = quadrature(law, _NODES[law.dim])
     return jnp.vdot(tokens.weights, eqx.filter_jit(f)(law, tokens.points))  # pyright: ignore[reportArgumentType]
 
 
-def _mixture(mu: Measure) -> GaussianMixture:
-    mu = check.measure("mu", mu, (Gaussian, GaussianMixture), "a Gaussian or a GaussianMixture")
-    return GaussianMixture([1.0], mu.mean[None], mu.cov[None]) if isinstance(mu, Gaussian) else mu
+def _law(mu: Any) -> Any:
+    mu = check.measure("mu", mu, Measure, "a Gaussian or a GaussianMixture")
+    if not mu.smooth:
+        raise TypeError(check.refusal("mu", "a Gaussian or a GaussianMixture", mu))
+    return mu
 
 
-def _between_gaussians(mu: Gaussian, eps: Float[Array, " k"]) -> Float[Array, " k"]:
+@_divergence.register(Gaussian)
+def _between_gaussians(mu: Gaussian, eps: Float[Array, " k"], nodes: int) -> Float[Array, " k"]:
     """`sum of (p - q)^2 (1 + pq) / ((1 - p^2)(1 - q^2))` over the eigenvalues s^2 of the covariance: the pairs have the correlations
     `p = (1 + r^2/4)^1/2 - r/2` and `q = e^{-r/2}`, `r = eps / s^2`."""
-    r = eps[:, None] / jnp.linalg.eigvalsh(mu.cov)[None]
+    r = array(eps, mu.dtype)[:, None] / jnp.linalg.eigvalsh(mu.cov)[None]
     # 1 - p and 1 - q, without cancellation.
     a, b = r / 2 - r**2 / 4 / (1 + jnp.sqrt(1 + r**2 / 4)), -jnp.expm1(-r / 2)
     p, q = 1 - a, 1 - b

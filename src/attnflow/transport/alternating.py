@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from attnflow.sums import Engine, Logit
+from attnflow.sums import Logit, Request
 from attnflow.transport.anderson import History, empty, mixed, remember
 from attnflow.transport.clouds import Clouds, columns_of, integral, largest_logit, rows_of, worst
 
@@ -41,7 +41,7 @@ class _Carry(NamedTuple):
 @partial(jax.jit, static_argnums=(0, 1))
 def alternate(
     annealed: bool,
-    sums: Engine | None,
+    sums: Request | None,
     logit: Logit,
     clouds: Clouds,
     tolerance: Array,
@@ -49,7 +49,7 @@ def alternate(
     first: Float[Array, " n"],
 ) -> tuple[Array, Array, Array]:
     """The potential g of the keys, of mean zero, its error, and the number of steps."""
-    one, slack = jnp.ones((), logit.A.dtype), 100 * jnp.finfo(logit.A.dtype).eps
+    one, slack = jnp.ones((), logit.dtype), 100 * jnp.finfo(logit.dtype).eps
 
     def exact(level: Array, g: Array) -> tuple[Array, Array, Array]:
         """g, its rows made exact, and the dual."""

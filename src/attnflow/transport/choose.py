@@ -23,8 +23,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from attnflow import _check as check
 from attnflow._arrays import floats, known
 from attnflow.measures import Measure, Particles
-from attnflow.spaces import Euclidean
-from attnflow.transport.scores import Score, bridge_score, richardson_score
+from attnflow.measures.velocity import Velocity
+from attnflow.transport.scores import bridge_score, richardson_score
 
 # The least number of tokens at different places.
 _LEAST = 10
@@ -113,7 +113,7 @@ def choose_eps(
 
 
 @eqx.filter_jit
-def score_loss(score: Score, x: Float[Array, "m d"], directions: Float[Array, "k m d"]) -> Float[Array, " m"]:
+def score_loss(score: Callable, x: Float[Array, "m d"], directions: Float[Array, "k m d"]) -> Float[Array, " m"]:
     """`|s|^2 + 2 div s` at every row of x, the divergence as the sum of `<v, Ds v>` over the directions v."""
     value, push = jax.linearize(score, x)
     divergence = jnp.sum(jax.lax.map(lambda v: jnp.sum(v * push(v), axis=1), directions), axis=0)
@@ -121,7 +121,7 @@ def score_loss(score: Score, x: Float[Array, "m d"], directions: Float[Array, "k
 
 
 def _held_out(
-    score: Callable[..., Score],
+    score: Callable[..., Velocity],
     points: Float[np.ndarray, "n d"],
     weights: Float[np.ndarray, " n"],
     fold: np.ndarray,
@@ -137,7 +137,7 @@ def _held_out(
 def _places(mu: Any, score: Any, folds: int) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
     """The places of the tokens that have mass, sorted, with their weights; raises on what has no eps to choose."""
     mu = check.measure("mu", mu, Particles, "Particles, a sample of tokens in R^d")
-    if not isinstance(mu.space, Euclidean):
+    if not mu.space.flat:
         raise TypeError(f"mu must be a sample of tokens in R^d, got Particles on the {type(mu.space).__name__}")
     if not known(mu):
         raise ValueError("choose_eps needs the values of the tokens, got traced ones; call it outside jit and grad")

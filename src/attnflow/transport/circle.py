@@ -8,21 +8,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from attnflow.transport.line import Bars, Ladder, Tokens, climb, ladder, merged, square_gap, stair
+from attnflow.measures.line import Bars, Ladder, Tokens, stair
+from attnflow.transport.line import merged, square_gap
 
 _TURN = 2 * jnp.pi
 
 
 @jax.jit
 def squared_on_the_circle(left: Tokens | Bars, right: Tokens | Bars) -> Float[Array, ""]:
-    """`min over theta of C(theta) = integral over u in (0, 1) of (F^-1(u) - G^-1(u - theta))^2`, for tokens that are angles, or bars from 0
-    to 2 pi; a turn further on, `G^-1(u + 1) = G^-1(u) + 2 pi`.
+    """`min over theta of C(theta) = integral over u in (0, 1) of (F^-1(u) - G^-1(u - theta))^2`, for tokens that are angles from 0 to
+    2 pi, or bars there; a turn further on, `G^-1(u + 1) = G^-1(u) + 2 pi`.
 
     C is convex. For two clouds it is piecewise linear: bisection on its slope ends at the corner of the minimum, where a level of mass of
     one cloud meets one of the other (Delon, Salomon and Sobolevski, SIAM J. Appl. Math. 70, 2010; arXiv:0902.3527). With bars it is
     smooth, but for corners where the ends of two gaps without mass meet.
     """
-    f, g = (ladder(law if isinstance(law, Bars) else law._replace(x=jnp.mod(law.x, _TURN))) for law in (left, right))
+    f, g = left.ladder, right.ladder
     fixed, clouds = jax.lax.stop_gradient((f, g)), f.rise is None and g.rise is None
     best = _zero(partial(_slope, *fixed), f.level.dtype) if clouds else _lowest(partial(_cost, *fixed), f.level.dtype)
     corner = _corner(f, g, best)
@@ -42,8 +43,8 @@ def _cost(f: Ladder, g: Ladder, theta: Float[Array, ""]) -> Float[Array, ""]:
     first = jnp.where(turns[0] == turns[-1], 0, jnp.argmax(turns > turns[0]))
     step = (first + j) % n
     laps = turns[step] - (j >= n)
-    there = climb(g, step, middle - theta + laps, mass)
-    return square_gap(mass, climb(f, i, middle, mass), there._replace(middle=there.middle - _TURN * laps))
+    there = g.climb(step, middle - theta + laps, mass)
+    return square_gap(mass, f.climb(i, middle, mass), there._replace(middle=there.middle - _TURN * laps))
 
 
 def _zero(slope: Callable[[Float[Array, ""]], Float[Array, ""]], dtype: jnp.dtype) -> Float[Array, ""]:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._arrays import one_program
-from attnflow.sums import Atoms, Engine, Logit, log_integral
+from attnflow.sums import Atoms, Logit, Request, log_integral
 
 
 class Clouds(NamedTuple):
@@ -20,21 +20,23 @@ class Clouds(NamedTuple):
         return self.keys if self.others is None else self.others
 
 
-def rows_of(logit: Logit, clouds: Clouds, g: Float[Array, " n"], sums: Engine | None) -> Float[Array, " m"]:
+def rows_of(logit: Logit, clouds: Clouds, g: Float[Array, " n"], sums: Request | None) -> Float[Array, " m"]:
     """`log integral e^{l(x, y) + g(y)} dnu(y)` at every query x."""
     keys = clouds.keys._replace(log_weights=clouds.keys.log_weights + g)
-    return log_integral(logit, clouds.queries.points, keys, sums)
+    return log_integral(logit, clouds.queries.points, keys, sums, clouds.queries.order)
 
 
-def columns_of(logit: Logit, clouds: Clouds, f: Float[Array, " m"], sums: Engine | None) -> Float[Array, " n"]:
+def columns_of(logit: Logit, clouds: Clouds, f: Float[Array, " m"], sums: Request | None) -> Float[Array, " n"]:
     """`log integral e^{l(x, y) + f(x)} dmu(x)` at every key y."""
     queries = clouds.queries._replace(log_weights=clouds.queries.log_weights + f)
-    return log_integral(logit.swapped(), clouds.keys.points, queries, sums)
+    return log_integral(logit.swapped(), clouds.keys.points, queries, sums, clouds.keys.order)
 
 
 def largest_logit(logit: Logit, clouds: Clouds) -> Float[Array, ""]:
-    """`max |A x| max |y|`, which no mixed term of the logit exceeds."""
-    queries, keys = clouds.queries.points @ logit.A.T, clouds.keys.points
+    """`max |q| max |k|`, which no mixed term of the logit exceeds."""
+    origin = jnp.zeros_like(clouds.keys.points[0])
+    queries, _ = logit.queries(clouds.queries.points, clouds.queries.order, origin)
+    keys, _ = logit.keys(clouds.keys.points, clouds.keys.order, origin)
     return jnp.max(jnp.linalg.norm(queries, axis=1)) * jnp.max(jnp.linalg.norm(keys, axis=1))
 
 

@@ -10,11 +10,14 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import floats, one_program
 from attnflow.measures import Affine, Gaussian, Particles
+from attnflow.measures.velocity import Velocity
+from attnflow.sums import Request
 from attnflow.transport.clouds import integral
 from attnflow.transport.gaussian import conditional_shape
 from attnflow.transport.scaled import Scaled
@@ -36,16 +39,32 @@ class Bridge(eqx.Module):
         r"""$\varphi(x)$ at every row of `x`, on the support or off it. Of the constants that $\varphi$ and $\psi$ may trade, half the cost
         is the integral of each."""
 
+    @abc.abstractmethod
+    def pull(self) -> Velocity:
+        """`x -> B(x) - x`."""
+
+    def at_tokens(self) -> Velocity:
+        """The pull for rows that are the tokens of the measure, in their order: there the engine of the bridge serves."""
+        return self.pull()
+
     def score(self, x: Any) -> Float[Array, "m d"]:
         """`2 (B(x) - x) / eps`, which is `grad log rho(x) + O(eps)`."""
+        return self.score_map()(self._rows(x))
+
+    def score_map(self) -> Velocity:
+        """The score as a velocity; `Affine` for a Gaussian."""
         if self.target is not None:
             raise ValueError("a score comes from the bridge of a measure to itself, got one between two; use self_bridge")
-        return 2 * self._pull(x) / self.eps
+        return self.pull().scaled(2 / self.eps)
 
-    def _pull(self, x: Any) -> Float[Array, "m d"]:
-        """`B(x) - x`."""
-        x = self._rows(x)
-        return self.barycentric(x) - x
+    def cost_over(self, end: Any) -> Float[Array, ""]:
+        """The cost; where it is iterated at least the value of its dual at the potential of the bridge of the target to itself."""
+        return self.cost
+
+    @property
+    @abc.abstractmethod
+    def cost(self) -> Float[Array, ""]:
+        r"""$\min_\pi \int \frac12 |x-y|^2 \,d\pi + \varepsilon\, \mathrm{KL}(\pi \mid \mu \otimes \nu)$."""
 
     def _rows(self, x: Any) -> Array:
         x = floats("x", x, "m d").astype(self.measure.dtype)
@@ -63,12 +82,16 @@ class TokenBridge(Bridge):
     eps: Float[Array, ""]
     kernel: Scaled
 
-    def barycentric(self, x: Any) -> Float[Array, "m d"]:
-        # At the tokens themselves the engine of the bridge serves; elsewhere one is chosen anew.
-        return self.kernel(self._rows(x), self.kernel.engine if x is self.measure.points else None)
+    def barycentric(self, x: Any = None) -> Float[Array, "m d"]:
+        """$B(x) = E[y|x]$ at every row of `x`, by default at the tokens themselves: there the engine of the bridge serves, elsewhere one
+        is chosen anew."""
+        return self.kernel(self.measure.points, sums=self.kernel.engine) if x is None else self.kernel(self._rows(x))
 
-    def _pull(self, x: Any) -> Float[Array, "m d"]:
-        return self.kernel.pull(self._rows(x), self.kernel.engine if x is self.measure.points else None)
+    def pull(self) -> Velocity:
+        return Pull(self)
+
+    def at_tokens(self) -> Velocity:
+        return Pull(self, self.kernel.engine)
 
     def plan(self) -> Float[Array, "m n"]:
         r"""The coupling $\pi_{ij}$, dense; its rows and columns sum to the weights."""
@@ -103,6 +126,11 @@ class TokenBridge(Bridge):
         rows exact: at most the cost, and equal for the potential of the bridge."""
         f = self.kernel.rows_for(self._scaled(potential))
         return integral(self._phi(f, self.kernel.clouds.queries.points), self.measure) + integral(potential, self._keys)
+
+    def cost_over(self, end: Any) -> Float[Array, ""]:
+        # The derivative is that of the cost, which is stationary in the potentials.
+        cost = self.cost
+        return cost + jax.lax.stop_gradient(jnp.maximum(self.dual(end.potential) - cost, 0))
 
     def _scaled(self, potential: Float[Array, " n"]) -> Float[Array, " n"]:
         r"""$\psi$ in units of eps about the centers of the clouds: the g that the iteration works on."""
@@ -151,6 +179,24 @@ class TokenBridge(Bridge):
         return 0.5 * (integral(phi, self.measure) - integral(self._psi, self._keys))
 
 
+class Pull(Velocity):
+    """`x -> B(x) - x`, on another engine than the one that is chosen for x if one is given."""
+
+    bridge: TokenBridge
+    engine: Request | None = None
+
+    def __call__(self, x: Any, order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        return self.bridge.kernel.pull(self.bridge._rows(x), self.engine)
+
+    @property
+    def report(self) -> dict[str, PyTree]:
+        return self.bridge.kernel.report
+
+    @property
+    def engines(self) -> tuple[Any, ...]:
+        return (self.bridge.kernel.engine,)
+
+
 class GaussianBridge(Bridge):
     r"""The bridge between Gaussians $\mathcal{N}(m, S)$ and $\mathcal{N}(n, T)$, in closed form: $B(x) = n + W (x - m) / \varepsilon$, $W$
     the covariance of $y$ given $x$.
@@ -166,6 +212,9 @@ class GaussianBridge(Bridge):
 
     def barycentric(self, x: Any) -> Float[Array, "m d"]:
         return self.map(self._rows(x))
+
+    def pull(self) -> Affine:
+        return self.map.less(jnp.eye(self.measure.dim, dtype=self.eps.dtype))
 
     def plan(self) -> Gaussian:
         r"""The coupling, a Gaussian on $\mathbb{R}^{2d}$."""

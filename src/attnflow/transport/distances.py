@@ -1,6 +1,7 @@
 """Wasserstein distances that are exact."""
 
-from typing import Any, TypeGuard
+from functools import singledispatch
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +10,13 @@ from jaxtyping import Array, Float
 from attnflow._arrays import cast
 from attnflow._check import measure
 from attnflow._linalg import psd_sqrt
-from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure, Particles, Zonal
-from attnflow.spaces import Euclidean, Sphere
+from attnflow.measures import Gaussian, Measure
+from attnflow.measures.line import root
+from attnflow.spaces import Space, Sphere
 from attnflow.transport.circle import squared_on_the_circle
 from attnflow.transport.discrete import squared_by_simplex
-from attnflow.transport.line import root, squared_on_the_line
-from attnflow.transport.pictures import PICTURES, angles, bars_of, check_cells, occupied, projected, tokens_of
+from attnflow.transport.line import squared_on_the_line
+from attnflow.transport.pairs import ByPair
 
 
 def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
@@ -33,38 +35,48 @@ def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
 
     On the line and the circle a grid is the density that is constant in each cell, in a `Zonal` one by angle.
     """
-    if _zonal(mu) and _zonal(nu) and mu.dim == nu.dim:
-        return root(squared_on_the_line(bars_of(mu), bars_of(nu)))
+    mu, nu = _measures(mu, nu)
+    left, right = mu.latitude(), nu.latitude()
+    if left is not None and right is not None and mu.dim == nu.dim:
+        return root(squared_on_the_line(left, right))
     mu, nu = one_space(mu, nu)
     if mu.dim == 1:
-        line = jnp.ones(1, mu.mean.dtype)
-        return root(squared_on_the_line(projected(mu, line), projected(nu, line)))
-    if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
-        return bures(mu, nu)
-    if not (isinstance(mu, Particles | Grid) and isinstance(nu, Particles | Grid)):
+        line = jnp.ones(1, mu.dtype)
+        return root(squared_on_the_line(mu.projected(line), nu.projected(line)))
+    return _in_space(mu, nu)
+
+
+@ByPair
+def _in_space(mu: Any, nu: Any) -> Float[Array, ""]:
+    if not (mu.discrete and nu.discrete):
         raise TypeError(
             f"in R^{mu.dim} wasserstein2 is for two clouds or two Gaussians, got {type(mu).__name__} and {type(nu).__name__}; "
             "draw tokens with .sample(n, key=key), or use sliced_wasserstein2"
         )
-    if isinstance(mu.space, Sphere) and mu.dim == 2:
-        return root(squared_on_the_circle(angles(mu), angles(nu)))
-    return root(squared_by_simplex(*(occupied(tokens_of(given)) if isinstance(given, Grid) else given for given in (mu, nu))))
+    return root(_of_clouds(mu.space, mu, nu))
 
 
-def _zonal(mu: Any) -> TypeGuard[Grid]:
-    return isinstance(mu, Grid) and isinstance(mu.axes[0], Zonal)
+@singledispatch
+def _of_clouds(space: Space, mu: Any, nu: Any) -> Float[Array, ""]:
+    return squared_by_simplex(mu.support(), nu.support())
 
 
+@_of_clouds.register(Sphere)
+def _(space: Sphere, mu: Any, nu: Any) -> Float[Array, ""]:
+    if mu.dim > 2:
+        return squared_by_simplex(mu.support(), nu.support())
+    return space.radius**2 * squared_on_the_circle(mu.angles(), nu.angles())
+
+
+@_in_space.register(Gaussian, Gaussian)
 def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
     r"""$(|m - n|^2 + \operatorname{tr} S + \operatorname{tr} T - 2 \operatorname{tr} (S^{1/2} T S^{1/2})^{1/2})^{1/2}$, the distance $W_2$
     of $\mathcal{N}(m, S)$ and $\mathcal{N}(n, T)$.
 
     For measures that are not Gaussian it is that of the Gaussians with their moments, which is at most their own distance.
     """
-    mu = measure("mu", mu, Measure, "a measure, which has a mean and a covariance")
-    nu = measure("nu", nu, Measure, "a measure, which has a mean and a covariance")
-    if mu.dim != nu.dim:
-        raise ValueError(f"both measures must live in one space, got R^{mu.dim} and R^{nu.dim}")
+    mu, nu = _measures(mu, nu, "a measure, which has a mean and a covariance")
+    _one_dimension(mu, nu)
     left, right = psd_sqrt(mu.cov), psd_sqrt(nu.cov)
     inner = left @ nu.cov @ left
     shape = jnp.trace(mu.cov) + jnp.trace(nu.cov) - 2 * jnp.trace(psd_sqrt((inner + inner.T) / 2))
@@ -77,14 +89,21 @@ def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
 
 
 def one_space(mu: Any, nu: Any) -> tuple[Any, Any]:
-    """Both measures in one precision; an error unless they live on one space, and the cells of a grid are places in it."""
-    for name, given in (("mu", mu), ("nu", nu)):
-        measure(name, given, (Particles, Grid, Gaussian, GaussianMixture), f"one of {PICTURES}")
+    """Both measures in one precision; an error unless they live on one space, and what they are made of are places in it."""
+    mu, nu = _measures(mu, nu)
+    _one_dimension(mu, nu)
+    if mu.space.about != nu.space.about:
+        spaces = [str(given.space).removeprefix("the ").removesuffix(" space") for given in (mu, nu)]
+        raise ValueError(f"both measures must live on one space, got {spaces[0]} and {spaces[1]}; give both clouds the same space=")
+    mu.check_places()
+    nu.check_places()
+    return cast((mu, nu), jnp.result_type(*jax.tree.leaves((mu, nu))))
+
+
+def _measures(mu: Any, nu: Any, due: str = "one of Particles, Grid, Gaussian and GaussianMixture") -> tuple[Any, Any]:
+    return measure("mu", mu, Measure, due), measure("nu", nu, Measure, due)
+
+
+def _one_dimension(mu: Measure, nu: Measure) -> None:
     if mu.dim != nu.dim:
         raise ValueError(f"both measures must live in one space, got R^{mu.dim} and R^{nu.dim}")
-    spaces = [type(getattr(given, "space", Euclidean())).__name__ for given in (mu, nu)]
-    if spaces[0] != spaces[1]:
-        raise ValueError(f"both measures must live on one space, got {spaces[0]} and {spaces[1]}; give both clouds the same space=")
-    check_cells(mu)
-    check_cells(nu)
-    return cast((mu, nu), jnp.result_type(*jax.tree.leaves((mu, nu))))

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow.measures import Measure
 from attnflow.transport.bridge import bridge, self_bridge
-from attnflow.transport.coupling import TokenBridge
 
 
 def sinkhorn_divergence(mu: Measure, nu: Measure, eps: Any, **options: Any) -> Float[Array, ""]:
@@ -25,9 +22,5 @@ def sinkhorn_divergence(mu: Measure, nu: Measure, eps: Any, **options: Any) -> F
     across = bridge(mu, nu, eps, **options)
     # Its ends, which are tokens where a mixture came in.
     assert across.target is not None
-    ends = [self_bridge(end, eps, **options) for end in (across.measure, across.target)]
-    cost = across.cost
-    if isinstance(across, TokenBridge) and isinstance(ends[1], TokenBridge):
-        # Its derivative is that of the cost, which is stationary in the potentials.
-        cost = cost + jax.lax.stop_gradient(jnp.maximum(across.dual(ends[1].potential) - cost, 0))
-    return cost - 0.5 * (ends[0].cost + ends[1].cost)
+    ends: list[Any] = [self_bridge(end, eps, **options) for end in (across.measure, across.target)]
+    return across.cost_over(ends[1]) - 0.5 * (ends[0].cost + ends[1].cost)

@@ -9,30 +9,23 @@ from typing import Any
 
 import diffrax
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, known, rows
-from attnflow._check import refusal, shown
-from attnflow.measures import Gaussian, GaussianMixture, Measure
-from attnflow.transport.line import quantile
-from attnflow.transport.pictures import projected
+from attnflow._arrays import array, floats, known, rows
+from attnflow._check import measure
+from attnflow.measures import Gaussian, Measure
+from attnflow.measures.closed_forms import duration
 
-Law = Gaussian | GaussianMixture
-
+_LAWS = "a Gaussian or a GaussianMixture"
 # The budget of steps along the characteristics.
 _STEPS = 100_000
 
 
 def heat_flow(mu: Measure, t: Any) -> Any:
     r"""The exact solution at time $t$ of $\partial_t \rho = \frac12 \Delta\rho$: every covariance gains $t I$."""
-    t = _time(t)
-    if not isinstance(mu, Law):
-        raise TypeError(refusal("mu", "a Gaussian or a GaussianMixture", mu, "use sinkhorn_step on tokens"))
-    spread = t.astype(mu.mean.dtype) * jnp.eye(mu.dim, dtype=mu.mean.dtype)
-    return _each(mu, lambda mean, cov: (mean, cov + spread))
+    return measure("mu", mu, Measure, _LAWS).heat(t)
 
 
 def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Any) -> Any:
@@ -42,43 +35,38 @@ def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Any) -> Any:
     With $E = e^{-T^{-1} t / 2}$ every $\mathcal{N}(m, S)$ becomes $\mathcal{N}(n + E (m - n), E S E + T (I - E^2))$: the law of
     $dX = -\frac12 T^{-1} (X - n)\,dt + dB$.
     """
-    t = _time(t)
-    if not isinstance(mu, Law):
-        raise TypeError(refusal("mu", "a Gaussian or a GaussianMixture", mu, "use gradient_flow on tokens"))
-    if not isinstance(target, Gaussian) or target.dim != mu.dim:
-        got = f"{type(target).__name__} in R^{target.dim}" if isinstance(target, Measure) else shown(target)
-        raise TypeError(f"the target must be a Gaussian in R^{mu.dim}, got {got}")
+    t, mu = duration(t), measure("mu", mu, Measure, _LAWS)
+    target = measure("the target", target, Gaussian, f"a Gaussian in R^{mu.dim}")
+    if target.dim != mu.dim:
+        raise TypeError(f"the target must be a Gaussian in R^{mu.dim}, got Gaussian in R^{target.dim}")
     values, vectors = jnp.linalg.eigh(target.cov)
     if known(values) and not float(values[0]) > 0:
         raise ValueError(f"the target must have a covariance of full rank, got smallest eigenvalue {float(values[0]):.6g}")
     decay = (vectors * jnp.exp(-t / (2 * values))[None]) @ vectors.T
     gain = (vectors * (-values * jnp.expm1(-t / values))[None]) @ vectors.T
-    return _each(mu, lambda mean, cov: (target.mean + decay @ (mean - target.mean), decay @ cov @ decay + gain))
+    return mu.each(lambda mean, cov: (target.mean + decay @ (mean - target.mean), decay @ cov @ decay + gain))
 
 
 def characteristics(mu: Measure, x: Any, t: Any, target: Gaussian | None = None) -> Float[Array, "m d"]:
     r"""Where the points $x$ `[m, d]` are at time $t$ when they move with the heat flow of the law `mu`, or with its Fokker-Planck flow
     towards `target`: $x' = \frac12 \nabla\log\nu(x) - \frac12 \nabla\log\rho_t(x)$, solved to $10^{-10}$ in float64.
     """
-    t = _time(t)
     law = heat_flow(mu, 0.0) if target is None else ornstein_uhlenbeck(mu, target, 0.0)
-    law = GaussianMixture([1.0], law.mean[None], law.cov[None]) if isinstance(law, Gaussian) else law
-    x = rows("x", x, law.dim).astype(law.mean.dtype)
+    t, x = duration(t), array(rows("x", x, law.dim), law.dtype)
     if known(t) and float(t) == 0:
         return x
-    ends = _characteristics(law, x, t.astype(x.dtype), target)
+    ends = _characteristics(law, x, array(t, x.dtype), target)
     if known(ends) and not np.isfinite(np.asarray(ends)).all():
         raise ValueError(f"the characteristics do not reach t = {float(t):.6g} in {_STEPS} steps; give a shorter time or wider components")
     return ends
 
 
 @eqx.filter_jit
-def _characteristics(law: GaussianMixture, x: Array, t: Array, target: Gaussian | None) -> Array:
+def _characteristics(law: Any, x: Array, t: Array, target: Gaussian | None) -> Array:
     def velocity(s: Any, y: Array, _: Any) -> Array:
         if target is None:
-            return -heat_flow(law, s).score(y) / 2
-        drift = -jnp.linalg.solve(target.cov, (y - target.mean[None]).T).T
-        return (drift - ornstein_uhlenbeck(law, target, s).score(y)) / 2
+            return -law.heat(s).score(y) / 2
+        return (target.score(y) - ornstein_uhlenbeck(law, target, s).score(y)) / 2
 
     tolerance = 1e-10 if x.dtype == jnp.float64 else 1e-5
     control = diffrax.PIDController(rtol=tolerance, atol=tolerance, norm=lambda error: jnp.max(jnp.abs(error)))
@@ -95,28 +83,15 @@ def quantiles(mu: Measure, levels: Any) -> Float[Array, " m"]:
 
     The tokens at the middles of $n$ equal masses, `quantiles(mu, (np.arange(n) + 0.5) / n)`, stand for the law without sampling noise.
     """
-    levels = floats("levels", levels, "m")
-    if not isinstance(mu, Law) or mu.dim != 1:
-        got = f"{type(mu).__name__} in R^{mu.dim}" if isinstance(mu, Measure) else shown(mu)
-        raise TypeError(f"mu must be a Gaussian or a GaussianMixture on the line, got {got}")
+    levels, due = floats("levels", levels, "m"), f"{_LAWS} on the line"
+    mu = measure("mu", mu, Measure, due)
+    if not (mu.smooth and mu.dim == 1):
+        raise TypeError(f"mu must be {due}, got {type(mu).__name__} in R^{mu.dim}")
     if known(levels) and not ((np.asarray(levels) > 0) & (np.asarray(levels) < 1)).all():
         raise ValueError(f"levels must lie between 0 and 1, got {float(levels.min())} to {float(levels.max())}")
-    law = projected(mu, jnp.ones(1, mu.mean.dtype))
-    return _quantile(law, levels.astype(mu.mean.dtype))
+    return _quantile(mu, array(levels, mu.dtype))
 
 
-_quantile = jax.jit(quantile)
-
-
-def _each(mu: Law, change: Any) -> Law:
-    """Every component N(m, S) replaced by `change(m, S)`."""
-    if isinstance(mu, Gaussian):
-        return Gaussian(*change(mu.mean, mu.cov))
-    return GaussianMixture(mu.weights, *jax.vmap(change)(mu.means, mu.covs))
-
-
-def _time(t: Any) -> Array:
-    t = floats("t", t, "")
-    if known(t) and float(t) < 0:
-        raise ValueError(f"t must not be negative, got {float(t)}")
-    return t
+@eqx.filter_jit
+def _quantile(mu: Any, levels: Float[Array, " m"]) -> Float[Array, " m"]:
+    return mu.projected(jnp.ones(1, levels.dtype)).quantile(levels)

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._arrays import known, positive
-from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure, Particles
-from attnflow.sums import Atoms, Engine, Streamed, check_engine, isotropic, log_integral
+from attnflow.measures import Measure, Particles
+from attnflow.measures.line import Bars, Tokens, root
+from attnflow.sums import Atoms, Request, Streamed, check_request, isotropic, log_integral
 from attnflow.transport.distances import one_space
-from attnflow.transport.line import Bars, Tokens, ladder, root
-from attnflow.transport.pictures import projected, tokens_of
 
 # Of 128, 256, 2048 a side the fastest for distances and for their derivatives, d = 2 to 64.
 _TILES = Streamed(queries=256, keys=256, native=False)
@@ -27,37 +26,26 @@ def energy_distance(mu: Measure, nu: Measure) -> Float[Array, ""]:
     cells.
     """
     mu, nu = one_space(mu, nu)
-    if not (isinstance(mu, Particles | Grid) and isinstance(nu, Particles | Grid)):
+    if not (mu.discrete and nu.discrete):
         raise TypeError(
             f"energy_distance is for two clouds, got {type(mu).__name__} and {type(nu).__name__}; "
             "draw tokens with .sample(n, key=key), or use mmd"
         )
     if mu.dim == 1:
         line = jnp.ones(1, mu.dtype)
-        return root(_energy_on_the_line(projected(mu, line), projected(nu, line)))
-    mu, nu = tokens_of(mu), tokens_of(nu)
+        return root(_energy_on_the_line(mu.projected(line), nu.projected(line)))
+    mu, nu = mu.particles(), nu.particles()
     return root(2 * _mean_distance(mu, nu) - _mean_distance(mu, mu) - _mean_distance(nu, nu))
 
 
 @jax.jit
-def _energy_on_the_line(left: Any, right: Any) -> Float[Array, ""]:
+def _energy_on_the_line(left: Tokens | Bars, right: Tokens | Bars) -> Float[Array, ""]:
     """`2 integral (F - G)^2`: both are linear between neighbours among tokens and edges, so that from a to b the mean square of their
     difference is `(a^2 + a b + b^2) / 3`."""
-    ends = jnp.sort(jnp.concatenate([law.x if isinstance(law, Tokens) else law.edges for law in (left, right)]))
-    (f, f_), (g, g_) = _below(left, ends), _below(right, ends)
+    ends = jnp.sort(jnp.concatenate([left.ends, right.ends]))
+    (f, f_), (g, g_) = left.below(ends), right.below(ends)
     first, last = f - g, f_ - g_
     return 2 * jnp.vdot(jnp.diff(ends), (first**2 + first * last + last**2) / 3)
-
-
-def _below(law: Tokens | Bars, ends: Float[Array, " m"]) -> tuple[Array, Array]:
-    """The mass below x, just after each end and just before the next."""
-    steps = ladder(law)
-    levels = jnp.append(jnp.zeros(1, ends.dtype), steps.level)
-    if isinstance(law, Bars):
-        at = jnp.interp(ends, law.edges, levels)
-        return at[:-1], at[1:]
-    flat = levels[jnp.searchsorted(steps.x, ends[:-1], side="right")]
-    return flat, flat
 
 
 @jax.jit
@@ -84,7 +72,7 @@ def _distances(x: Float[Array, "m d"], y: Float[Array, "n d"]) -> Float[Array, "
     return root(jax.lax.scan(add, jnp.zeros((len(x), len(y)), x.dtype), (x.T, y.T), unroll=16)[0])
 
 
-def mmd(mu: Measure, nu: Measure, bandwidth: Any, sums: Engine | None = None) -> Float[Array, ""]:
+def mmd(mu: Measure, nu: Measure, bandwidth: Any, sums: Request | None = None) -> Float[Array, ""]:
     r"""$(E k(x,x') + E k(y,y') - 2 E k(x,y))^{1/2}$ with $k(x, y) = e^{-|x-y|^2 / (2 h^2)}$: the maximum mean discrepancy of a Gaussian
     kernel (Gretton et al., JMLR 13, 2012).
 
@@ -95,41 +83,32 @@ def mmd(mu: Measure, nu: Measure, bandwidth: Any, sums: Engine | None = None) ->
     **Arguments:** `bandwidth` is $h$; `sums` says how kernel sums over two clouds are evaluated, `None` chooses.
     """
     mu, nu = one_space(mu, nu)
-    h = positive("bandwidth", bandwidth).astype(mu.mean.dtype)
-    check_engine(sums)
-    for measure in (mu, nu):
-        if isinstance(measure, Grid) and known(h):
-            measure.check_resolution(float(h) ** -2)
-    mu, nu = tokens_of(mu), tokens_of(nu)
+    h = positive("bandwidth", bandwidth).astype(mu.dtype)
+    check_request(sums)
+    for measure in (mu, nu) if known(h) else ():
+        measure.check_resolution(float(h) ** -2)
+    mu, nu = (measure.particles() if measure.discrete else measure for measure in (mu, nu))
     return root(_mean_kernel(mu, mu, h, sums) + _mean_kernel(nu, nu, h, sums) - 2 * _mean_kernel(mu, nu, h, sums))
 
 
-def _mean_kernel(mu: Measure, nu: Measure, h: Float[Array, ""], sums: Engine | None) -> Float[Array, ""]:
+def _mean_kernel(mu: Any, nu: Any, h: Float[Array, ""], sums: Request | None) -> Float[Array, ""]:
     """`E k(x, y)`."""
-    if not (isinstance(mu, Particles) and isinstance(nu, Particles)):
-        return _mean_kernel_of_law(nu, mu, h) if isinstance(nu, Gaussian | GaussianMixture) else _mean_kernel_of_law(mu, nu, h)
+    if not (mu.discrete and nu.discrete):
+        return _mean_kernel_of_law(mu, nu, h) if nu.discrete else _mean_kernel_of_law(nu, mu, h)
     logs = log_integral(isotropic(h**-2, mu.dim), mu.points, Atoms(nu.points, nu.log_weights), sums)
     return mu.integrate(lambda _: jnp.exp(logs))
 
 
 @jax.jit
-def _mean_kernel_of_law(law: Measure, other: Measure, h: Float[Array, ""]) -> Float[Array, ""]:
-    """`E k(x, y)`: at a token y it is `(2 pi h^2)^{d/2}` times the density of the law with `h^2 I` added to its covariances; for a
-    Gaussian y its covariance is added too."""
-    weights, means, covs = _components(law)
-    covs = covs + h**2 * jnp.eye(law.dim, dtype=h.dtype)[None]
+def _mean_kernel_of_law(law: Any, other: Any, h: Float[Array, ""]) -> Float[Array, ""]:
+    """`E k(x, y)`: at a token y it is `(2 pi h^2)^{d/2}` times the density of the law after the heat flow for time `h^2`; for a Gaussian y
+    its covariance is added too."""
+    warm, log_height = law.heat(h**2), 0.5 * law.dim * jnp.log(2 * jnp.pi * h**2)
+    if other.discrete:
+        return other.integrate(lambda y: jnp.exp(warm.log_density(y) + log_height))
 
-    def at(y, spread):
-        log_density = GaussianMixture(weights, means, covs + spread[None]).log_density(y)
-        return jnp.exp(log_density + 0.5 * law.dim * jnp.log(2 * jnp.pi * h**2))
+    def at(center, spread):
+        return jnp.exp(warm.each(lambda mean, cov: (mean, cov + spread)).log_density(center[None])[0] + log_height)
 
-    if isinstance(other, Particles):
-        return other.integrate(lambda y: at(y, jnp.zeros_like(covs[0])))
-    each, centres, spreads = _components(other)
-    return each @ jax.vmap(lambda mean, cov: at(mean[None], cov)[0])(centres, spreads)
-
-
-def _components(law: Any) -> tuple[Array, Array, Array]:
-    if isinstance(law, Gaussian):
-        return jnp.ones(1, law.dtype), law.mean[None], law.cov[None]
-    return law.weights, law.means, law.covs
+    weights, means, covs = other.components
+    return weights @ jax.vmap(at)(means, covs)

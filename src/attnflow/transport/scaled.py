@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from attnflow._arrays import one_program
-from attnflow._rows import dot, times
-from attnflow.sums import Atoms, Engine, Logit, accuracy, average, log_integral
+from attnflow.sums import Atoms, Logit, Pairs, Request, accuracy, average, log_integral
 from attnflow.transport.sinkhorn import Clouds, Scaling, half_steps, planned, rows_of, scale
 
 
@@ -16,40 +15,45 @@ def scaled(
     keys: Atoms,
     tolerance: Array,
     max_iterations: Array,
-    sums: Engine | None = None,
+    sums: Request | None = None,
     start: Float[Array, " n"] | None = None,
     queries: Atoms | None = None,
 ) -> "Scaled":
     """The kernel scaled to `tolerance` in every column sum, of a cloud with itself or between `queries` and `keys`; `start` is a first
     guess of the potential of the keys."""
-    centre, centred = _centred(keys)
-    origin, others = (centre, None) if queries is None else _centred(queries)
+    centre, centred = _centred(logit, keys)
+    origin, others = (centre, None) if queries is None else _centred(logit, queries)
     clouds, logit = Clouds(centred, others), logit.mixed()
     engine = planned(logit, clouds, sums)
     return Scaled(logit, clouds, centre, origin, scale(logit, clouds, tolerance, max_iterations, engine, start), sums, engine, False)
 
 
-def cut(logit: Logit, atoms: Atoms, count: int, sums: Engine | None = None) -> "Scaled":
+def cut(logit: Logit, atoms: Atoms, count: int, sums: Request | None = None) -> "Scaled":
     """The kernel after `count` half-steps, rows first."""
-    centre, centred = _centred(atoms)
+    centre, centred = _centred(logit, atoms)
     # Unlike the limit, a cut iteration sees the terms of the logit in y alone: they are where it starts.
     mixed = logit.mixed()
-    scaling = half_steps(mixed, centred, _alone(logit, mixed, centred.points, centre), count, sums)
-    return Scaled(mixed, Clouds(centred), centre, centre, scaling, sums, sums, count % 2 == 0)
+    engine = planned(mixed, Clouds(centred), sums)
+    scaling = half_steps(mixed, centred, _alone(logit, mixed, centred, centre), count, engine)
+    return Scaled(mixed, Clouds(centred), centre, centre, scaling, sums, engine, count % 2 == 0)
 
 
 @one_program
-def _alone(logit: Logit, mixed: Logit, k: Float[Array, "n d"], c: Float[Array, " d"]) -> Float[Array, " n"]:
-    """The terms of a logit in `y = c + k` alone, at `x = c`, less those of its mixed form about c: `<(A - P) c + p, k>` and
-    `-1/2 <k, (P - P') k>`."""
-    P, own = (jnp.zeros_like(logit.A) if form is None else form for form in (logit.P, mixed.P))
-    slope = (logit.A - P) @ c
-    return k @ (slope if logit.p is None else slope + logit.p) - 0.5 * dot(times(k, (P - own).T), k)
+def _alone(logit: Logit, mixed: Logit, keys: Atoms, c: Float[Array, " d"]) -> Float[Array, " n"]:
+    """The terms of a logit in `y = c + k` alone, as those of `l(c, y)` less those of its mixed form at 0."""
+    if not logit.centers:
+        return jnp.zeros_like(keys.log_weights)
+
+    def seen(logit: Logit, y: Array, c: Array) -> Array:
+        (q, _), (k, b) = logit.queries(c[None], None, c), logit.keys(y, None, c)
+        return k @ q[0] + b
+
+    return seen(logit, keys.points + c[None], c) - seen(mixed, keys.points, jnp.zeros_like(c))
 
 
 @one_program
-def _centred(atoms: Atoms) -> tuple[Array, Atoms]:
-    centre = jnp.mean(atoms.points, axis=0)
+def _centred(logit: Logit, atoms: Atoms) -> tuple[Array, Atoms]:
+    centre = jnp.mean(atoms.points, axis=0) if logit.centers else jnp.zeros_like(atoms.points[0])
     return centre, atoms._replace(points=atoms.points - centre[None])
 
 
@@ -65,18 +69,18 @@ class Scaled(eqx.Module):
     centre: Float[Array, " d"]
     origin: Float[Array, " d"]
     scaling: Scaling
-    sums: Engine | None
-    engine: Engine | None
+    sums: Request | None
+    engine: Request | None
     ends_with_columns: bool = eqx.field(static=True)
 
-    def __call__(self, x: Float[Array, "m d"], sums: Engine | None = None) -> Float[Array, "m d"]:
-        """`integral K(x, y) y dnu(y)`, on another engine if one is given."""
-        u = x - self.origin[None]
-        log_norm, mean = average(self.logit, u, self._atoms(self.scaling.g), self.sums if sums is None else sums)
-        mean = mean + self.centre[None]
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None, sums: Request | None = None) -> Float[Array, "m e"]:
+        """`integral K(x, y) v(y) dnu(y)` of the values of the keys, by default the keys themselves, on another engine if one is given."""
+        u, keys = x - self.origin[None], self._atoms(self.scaling.g)
+        log_norm, mean = average(self.logit, u, keys, self.sums if sums is None else sums, order)
+        mean = mean + self.centre[None] if keys.values is None else mean
         if not self.ends_with_columns:
             return mean
-        return jnp.exp(log_norm + self._row_potential(u))[:, None] * mean
+        return jnp.exp(log_norm + self._row_potential(u, order))[:, None] * mean
 
     def expect(self, values: Float[Array, " n"]) -> Float[Array, " m"]:
         """`integral K(x, y) v(y) dnu(y)` at every query, for the values of v at the keys: how `log integral e^{l + g + h v}` grows
@@ -84,7 +88,7 @@ class Scaled(eqx.Module):
 
         return -jax.jvp(self.rows_for, (self.scaling.g,), (values.astype(self.scaling.g.dtype),))[1]
 
-    def pull(self, x: Float[Array, "m d"], sums: Engine | None = None) -> Float[Array, "m d"]:
+    def pull(self, x: Float[Array, "m d"], sums: Request | None = None) -> Float[Array, "m d"]:
         """`integral K(x, y) (y - x) dnu(y)`, which keeps its digits far from the origin; for rows that are exact."""
         u = x - self.origin[None]
         _, mean = average(self.logit, u, self._atoms(self.scaling.g), self.sums if sums is None else sums)
@@ -98,20 +102,21 @@ class Scaled(eqx.Module):
         """`f(x)`."""
         return self._row_potential(x - self.origin[None])
 
-    def log_kernel(self, x: Float[Array, "m d"]) -> Float[Array, "m n"]:
+    def log_kernel(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         """`log K(x_i, y_j)`, dense."""
-        u = x - self.origin[None]
-        return self.logit(u, self.clouds.keys.points) + self.scaling.g[None] + self._row_potential(u)[:, None]
+        u, keys = x - self.origin[None], self.clouds.keys
+        return self.logit(u, keys.points, order, keys.order) + self.scaling.g[None] + self._row_potential(u, order)[:, None]
 
     @property
     def report(self) -> dict[str, PyTree]:
         """Convergence, and the error of sums that are not exact."""
         figures = {name: getattr(self.scaling, name) for name in ("converged", "iterations", "error")}
-        exactness = accuracy(self.logit, self.clouds.queries.points, self._atoms(self.scaling.g), self.engine)
+        queries = self.clouds.queries
+        exactness = accuracy(Pairs(self.logit, queries.points, self._atoms(self.scaling.g), queries.order), self.engine)
         return {"sinkhorn": {name: value for name, value in figures.items() if value is not None}} | exactness
 
-    def _row_potential(self, u: Float[Array, "m d"]) -> Float[Array, " m"]:
-        return -log_integral(self.logit, u, self._atoms(self.scaling.before), self.sums)
+    def _row_potential(self, u: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, " m"]:
+        return -log_integral(self.logit, u, self._atoms(self.scaling.before), self.sums, order)
 
     def _atoms(self, potential: Float[Array, " n"]) -> Atoms:
         return self.clouds.keys._replace(log_weights=self.clouds.keys.log_weights + potential)

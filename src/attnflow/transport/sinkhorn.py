@@ -25,7 +25,7 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from attnflow._arrays import one_program
-from attnflow.sums import Atoms, Engine, Logit, Tiled, fitted, merged
+from attnflow.sums import Atoms, Logit, Pairs, Request, fitted, merged
 from attnflow.transport.alternating import alternate
 from attnflow.transport.anderson import History, empty, mixed, remember
 from attnflow.transport.clouds import Clouds, columns_of, integral, largest, largest_logit, rows_of, worst
@@ -57,7 +57,7 @@ def scale(
     clouds: Clouds,
     tolerance: Array,
     max_iterations: Array,
-    sums: Engine | None = None,
+    sums: Request | None = None,
     start: Float[Array, " n"] | None = None,
 ) -> Scaling:
     """The scaling of a mixed logit to `tolerance` in every column sum, or to round-off; `start` is a first guess of g."""
@@ -72,27 +72,27 @@ def scale(
     return Scaling(g, g, error, iterations, error <= tolerance)
 
 
-def floor(logit: Logit, clouds: Clouds, sums: Engine | None) -> Float[Array, ""]:
+def floor(logit: Logit, clouds: Clouds, sums: Request | None) -> Float[Array, ""]:
     """What round-off leaves of the error of a column: some roundings of the largest logit.
 
     With f = g and logits from differences only moderate ones count: a token and itself give `2 g + log w <= 0`, hence no potential is
     beyond half the largest `|log w|`, and pairs of a large logit have no weight.
     """
-    symmetric, apart = logit.psd and clouds.others is None, logit.differences is not None and isinstance(sums, Tiled | None)
+    symmetric, apart = logit.psd and clouds.others is None, logit.differences is not None and (sums is None or sums.differences)
     size = 0.0 if symmetric and apart else largest_logit(logit, clouds)
-    return 8 * jnp.finfo(logit.A.dtype).eps * (1 + size + largest(clouds.keys.log_weights, clouds.keys))
+    return 8 * jnp.finfo(logit.dtype).eps * (1 + size + largest(clouds.keys.log_weights, clouds.keys))
 
 
-def planned(logit: Logit, clouds: Clouds, sums: Engine | None = None) -> Engine | None:
+def planned(logit: Logit, clouds: Clouds, sums: Request | None = None) -> Request | None:
     """The engine for the sums of a scaling, made for the kernel that it begins with."""
     keys, queries = clouds.keys, clouds.queries
-    plans = [fitted(logit, queries.points, keys, sums)]
+    plans = [fitted(Pairs(logit, queries.points, keys, queries.order), sums)]
     if not (logit.psd and clouds.others is None):
-        plans.append(fitted(logit.swapped(), keys.points, queries, sums))
+        plans.append(fitted(Pairs(logit.swapped(), keys.points, queries, keys.order), sums))
     return merged(plans)
 
 
-def half_steps(logit: Logit, atoms: Atoms, g: Float[Array, " n"], count: int, sums: Engine | None = None) -> Scaling:
+def half_steps(logit: Logit, atoms: Atoms, g: Float[Array, " n"], count: int, sums: Request | None = None) -> Scaling:
     """The scaling of `e^{l(x, y) + g(y)}` cut after `count` half-steps, rows first: 1 is softmax, an even count ends with columns.
 
     This is what a trained Sinkformer computes (Sander et al. 2022, arXiv:2110.11773); it is differentiated as it stands.
@@ -108,12 +108,12 @@ def half_steps(logit: Logit, atoms: Atoms, g: Float[Array, " n"], count: int, su
     return Scaling(g, before, error, jnp.asarray(count), None)
 
 
-def column_error(logit: Logit, clouds: Clouds, g: Float[Array, " n"], sums: Engine | None) -> Float[Array, ""]:
+def column_error(logit: Logit, clouds: Clouds, g: Float[Array, " n"], sums: Request | None) -> Float[Array, ""]:
     """The largest violation of a column sum when the rows are exact."""
     return worst(g - _next(logit, clouds, g, sums), clouds.keys)
 
 
-def _next(logit: Logit, clouds: Clouds, g: Array, sums: Engine | None) -> Array:
+def _next(logit: Logit, clouds: Clouds, g: Array, sums: Request | None) -> Array:
     """Normalise the rows, then the columns: the next potential of the keys."""
     return -columns_of(logit, clouds, -rows_of(logit, clouds, g, sums), sums)
 
@@ -130,7 +130,7 @@ def _potential(
 
 @partial(jax.jit, static_argnums=0)
 def _average(
-    sums: Engine | None, logit: Logit, clouds: Clouds, tolerance: Array, max_iterations: Array, first: Array
+    sums: Request | None, logit: Logit, clouds: Clouds, tolerance: Array, max_iterations: Array, first: Array
 ) -> tuple[Array, Array, Array]:
     """The symmetric update, half way to the next potential, accelerated; when the error grows, from plain steps again."""
 
@@ -147,7 +147,7 @@ def _average(
     def going(carry: tuple[Array, Array, Array, History]) -> Array:
         return (carry[1] > tolerance) & (carry[2] < max_iterations)
 
-    begin = (first, jnp.asarray(jnp.inf, logit.A.dtype), jnp.asarray(0), empty(_DEPTH, first))
+    begin = (first, jnp.asarray(jnp.inf, logit.dtype), jnp.asarray(0), empty(_DEPTH, first))
     g, error, count, _ = jax.lax.while_loop(going, update, begin)
     return g, error, count
 
@@ -178,4 +178,4 @@ def _potential_jvp(how, primals, tangents):
 
 def _massive(atoms: Atoms, tangent: Atoms) -> Atoms:
     """A token without mass has log-weight -inf: its derivative carries nothing."""
-    return Atoms(tangent.points, jnp.where(jnp.isfinite(atoms.log_weights), tangent.log_weights, 0))
+    return tangent._replace(log_weights=jnp.where(jnp.isfinite(atoms.log_weights), tangent.log_weights, 0))

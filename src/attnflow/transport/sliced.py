@@ -10,9 +10,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from attnflow import _check as check
 from attnflow._arrays import floats, known
 from attnflow.measures import Measure
+from attnflow.measures.line import root
 from attnflow.transport.distances import one_space
-from attnflow.transport.line import root, squared_on_the_line
-from attnflow.transport.pictures import projected
+from attnflow.transport.line import squared_on_the_line
 
 
 def sliced_wasserstein2(mu: Measure, nu: Measure, directions: Any = 128, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
@@ -27,16 +27,16 @@ def sliced_wasserstein2(mu: Measure, nu: Measure, directions: Any = 128, *, key:
     that differ by a shift, $k$ drawn directions leave a relative standard error of $\sqrt{(d-1) / (2 (d+2) k)}$; else other keys show it.
     """
     mu, nu = one_space(mu, nu)
-    theta = _directions(directions, mu.dim, key).astype(mu.mean.dtype)
+    theta = _directions(directions, mu.dim, key).astype(mu.dtype)
     return root(_mean_square(mu, nu, theta))
 
 
 @jax.jit
-def _mean_square(mu: Measure, nu: Measure, theta: Float[Array, "k d"]) -> Float[Array, ""]:
+def _mean_square(mu: Any, nu: Any, theta: Float[Array, "k d"]) -> Float[Array, ""]:
     # One direction at a time, and again in the derivative: memory does not grow with their number.
     @jax.checkpoint
     def one(direction):
-        return squared_on_the_line(projected(mu, direction), projected(nu, direction))
+        return squared_on_the_line(mu.projected(direction), nu.projected(direction))
 
     return jnp.mean(jax.lax.map(one, theta))
 

@@ -11,6 +11,7 @@ estimate s of the score by `D(x) = eps/2 s(x)`. Every flow here moves by such a 
 import abc
 import math
 from collections.abc import Callable
+from functools import singledispatch
 from typing import Any
 
 import equinox as eqx
@@ -20,14 +21,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._arrays import known, positive
-from attnflow.measures import Affine, FlowingMeasure, Gaussian, GaussianMixture, Particles
-from attnflow.measures.base import moved
+from attnflow._arrays import array, known, positive
+from attnflow.measures import Affine, FlowingMeasure, Gaussian, Measure, Particles
+from attnflow.measures.velocity import Mapped, Velocity, as_velocity
 from attnflow.transport.bridge import self_bridge
-from attnflow.transport.coupling import GaussianBridge
-from attnflow.transport.scores import affine_score, pull
-
-Map = Callable[[Float[Array, "m d"]], Float[Array, "m d"]]
+from attnflow.transport.pairs import ByPair
 
 
 def sinkhorn_step(mu: FlowingMeasure, eps: Any, **options: Any) -> FlowingMeasure:
@@ -44,10 +42,17 @@ def euler_step(mu: FlowingMeasure, score: Callable, eps: Any) -> FlowingMeasure:
     $\nabla\log\rho$, and nothing else; for a Gaussian it is an `Affine` map."""
     mu = check.measure("mu", mu, FlowingMeasure)
     check.function("score", score, "a map of rows of points, grad log rho")
-    eps = positive("eps", eps).astype(mu.dtype)
-    if isinstance(mu, Gaussian) and not isinstance(score, Affine):
-        raise TypeError(f"the score of a Gaussian is an Affine map, got {check.shown(score)}")
-    return _moved(mu, score, -eps / 2)
+    return mu.push(_score_for(mu, score).step(-array(positive("eps", eps), mu.dtype) / 2))
+
+
+@singledispatch
+def _score_for(mu: Any, score: Any) -> Velocity:
+    return as_velocity(score)
+
+
+@_score_for.register(Gaussian)
+def _(mu: Gaussian, score: Any) -> Velocity:
+    return check.instance("score", score, Affine, "Affine, as the score of a Gaussian is an Affine map")
 
 
 class Step(eqx.Module):
@@ -84,7 +89,7 @@ class Heat(Flow):
 
     def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
         move, bridge = _pull(self.score, mu, eps, options)
-        return Step(_moved(mu, move, -1.0), bridge)
+        return Step(mu.push(move.step(-1.0)), bridge)
 
 
 class ReverseHeat(Flow):
@@ -105,7 +110,7 @@ class ReverseHeat(Flow):
 
     def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
         move, bridge = _pull(self.score, mu, eps, options)
-        return Step(_moved(mu, move, 1.0), bridge)
+        return Step(mu.push(move.step(1.0)), bridge)
 
     def horizon(self, mu: FlowingMeasure) -> float:
         """The smallest eigenvalue of the covariance: what was blurred for a time $t$ has a covariance of at least $t I$."""
@@ -125,33 +130,63 @@ class FokkerPlanck(Flow):
     `Gaussian`).
     """
 
-    target: Any
+    target: Velocity
     score: Callable | None
 
     def __init__(self, target: Any, score: Callable | None = None):
-        if isinstance(target, Gaussian):
-            target = affine_score(target)
-        elif isinstance(target, GaussianMixture):
-            target = target.score
-        check.function("target", target, "a Gaussian, a GaussianMixture or grad log density")
-        self.target, self.score = target, _estimator(score)
+        self.target, self.score = _score_of(target), _estimator(score)
 
     def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
-        mu = check.measure("mu", mu, FlowingMeasure, "Particles or a Gaussian")
-        size = positive("eps", eps).astype(mu.dtype)
+        mu = movable(mu)
+        size = array(positive("eps", eps), mu.dtype)
         if self.score is None:
             half = self._drifted(mu, size / 2)
             move, bridge = _pull(None, half, size, options)
-            return Step(self._drifted(_moved(half, move, -1.0), size / 2), bridge)
+            return Step(self._drifted(half.push(move.step(-1.0)), size / 2), bridge)
         move, _ = _pull(self.score, mu, size, options)
-        return Step(_moved(mu, _sum(_scaled(self.target, size / 2), _scaled(move, -1.0)), 1.0))
+        return Step(mu.push((self.target.scaled(size / 2) + move.scaled(-1.0)).step(1.0)))
 
     def _drifted(self, mu: FlowingMeasure, time: Array) -> FlowingMeasure:
-        """`x' = 1/2 grad log nu(x)` for a time, by Heun's method: `x + h (v + 1/2 (v(x + h v) - v))`."""
-        v = _scaled(self.target, 0.5)
-        if isinstance(v, Affine):
-            return mu.push((v + v.after(time / 2 * v.matrix)).step(time))
-        return mu.push(lambda x: _heun(v, x, time))
+        """`x' = 1/2 grad log nu(x)` for a time, by Heun's method: `x + h/2 (v(x) + v(x + h v(x)))`."""
+        v = self.target.scaled(0.5)
+        return mu.push((v + _along(v, v.step(time))).step(time / 2))
+
+
+@singledispatch
+def _score_of(target: Any) -> Velocity:
+    return as_velocity(check.function("target", target, "a Gaussian, a GaussianMixture or grad log density"))
+
+
+@_score_of.register(Measure)
+def _(target: Measure) -> Velocity:
+    return _smooth(target, "grad log density").score_map()
+
+
+@singledispatch
+def _log_density_of(target: Any) -> Callable:
+    return check.function("target", target, "a Gaussian, a GaussianMixture or log density")
+
+
+@_log_density_of.register(Measure)
+def _(target: Measure) -> Callable:
+    return _smooth(target, "log density").log_density
+
+
+def _smooth(target: Any, else_: str) -> Any:
+    if not target.smooth:
+        raise TypeError(check.refusal("target", f"a Gaussian, a GaussianMixture or {else_}", target))
+    return target
+
+
+@singledispatch
+def _along(v: Velocity, map: Velocity) -> Velocity:
+    """`x -> v(map(x))`."""
+    return Mapped(map, v)
+
+
+@_along.register(Affine)
+def _(v: Affine, map: Velocity) -> Velocity:
+    return map.after(v.matrix) + Affine(jnp.zeros_like(v.matrix), v.offset)
 
 
 class Degenerate(ValueError):
@@ -180,83 +215,74 @@ class KullbackLeibler(Flow):
     least: float = eqx.field(static=True)
 
     def __init__(self, target: Any, score: Callable | None = None, least: float = 2.0):
-        if not isinstance(target, Gaussian | GaussianMixture):
-            check.function("target", target, "a Gaussian, a GaussianMixture or log density")
+        _log_density_of(target)
         positive("least", least)
         self.target, self.score, self.least = target, _estimator(score), least
 
     def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
         sigma = self.surrogate(mu)
         move, bridge = _pull(self.score, sigma, eps, options)
-        figures = {"effective_tokens": _effective(sigma)} if isinstance(sigma, Particles) else {}
-        return Step(_moved(mu, move, -1.0), bridge, figures)
+        figures = {"effective_tokens": _effective(sigma)} if sigma.discrete else {}
+        return Step(mu.push(move.step(-1.0)), bridge, figures)
 
     def surrogate(self, mu: Any) -> FlowingMeasure:
         r"""The probability measure with density proportional to $\rho / \nu$."""
-        mu = check.measure("mu", mu, (Particles, Gaussian), "Particles or a Gaussian")
-        if isinstance(mu, Gaussian):
-            return self._between_gaussians(mu)
-        if isinstance(self.target, Gaussian):
-            log_target = GaussianMixture([1.0], self.target.mean[None], self.target.cov[None]).log_density
-        else:
-            log_target = getattr(self.target, "log_density", self.target)
-        log_weights = mu.log_weights - log_target(mu.points)
-        sigma = eqx.tree_at(lambda m: m.weights, mu, jax.nn.softmax(log_weights), is_leaf=lambda leaf: leaf is None)
-        if known(sigma) and not float(_effective(sigma)) >= self.least:
-            raise Degenerate(
-                f"the surrogate rho / nu must live on at least {self.least:g} effective tokens, got {float(_effective(sigma)):.3g}: "
-                "the target has lighter tails than the cloud, or is almost equal; use FokkerPlanck with grad log nu, or a lower `least`"
-            )
-        return sigma
+        return _surrogate(mu, self.target, self.least)
 
-    def _between_gaussians(self, mu: Gaussian) -> Gaussian:
-        """`N(P^-1 (S^-1 m - T^-1 n), P^-1)`, `P = S^-1 - T^-1`, for N(m, S) over N(n, T)."""
-        if not isinstance(self.target, Gaussian):
-            raise TypeError(f"a Gaussian stays one only towards a Gaussian, got {type(self.target).__name__}; move Particles instead")
-        here, there = affine_score(mu), affine_score(self.target)
-        precision = there.matrix - here.matrix
-        if known(precision) and not np.linalg.eigvalsh(np.asarray(precision))[0] > 0:
-            raise Degenerate(
-                "the surrogate rho / nu must be a probability measure: the target must be wider than the law in all directions"
-            )
-        cov = jnp.linalg.inv(precision)
-        return mu.with_state((cov @ (here.offset - there.offset), (cov + cov.T) / 2))
+
+@ByPair
+def _surrogate(mu: Any, target: Any, least: float) -> Particles:
+    mu = check.measure("mu", mu, Particles, "Particles or a Gaussian")
+    log_weights = mu.log_weights - _log_density_of(target)(mu.points)
+    sigma = eqx.tree_at(lambda m: m.weights, mu, jax.nn.softmax(log_weights), is_leaf=lambda leaf: leaf is None)
+    if known(sigma) and not float(_effective(sigma)) >= least:
+        raise Degenerate(
+            f"the surrogate rho / nu must live on at least {least:g} effective tokens, got {float(_effective(sigma)):.3g}: "
+            "the target has lighter tails than the cloud, or is almost equal; use FokkerPlanck with grad log nu, or a lower `least`"
+        )
+    return sigma
+
+
+@_surrogate.register(Gaussian, object)
+def _off_the_gaussians(mu: Gaussian, target: Any, least: float) -> Gaussian:
+    raise TypeError(f"a Gaussian stays one only towards a Gaussian, got {type(target).__name__}; move Particles instead")
+
+
+@_surrogate.register(Gaussian, Gaussian)
+def _between_gaussians(mu: Gaussian, target: Gaussian, least: float) -> Gaussian:
+    """`N(P^-1 (S^-1 m - T^-1 n), P^-1)`, `P = S^-1 - T^-1`, for N(m, S) over N(n, T)."""
+    here, there = mu.score_map(), target.score_map()
+    precision = there.matrix - here.matrix
+    if known(precision) and not np.linalg.eigvalsh(np.asarray(precision))[0] > 0:
+        raise Degenerate("the surrogate rho / nu must be a probability measure: the target must be wider than the law in all directions")
+    cov = jnp.linalg.inv(precision)
+    return mu.with_state((cov @ (here.offset - there.offset), (cov + cov.T) / 2))
+
+
+def movable(mu: Any) -> FlowingMeasure:
+    """A measure whose steps are of the order that the flow has, which a closure would spoil."""
+    due = "Particles or a Gaussian"
+    mu = check.measure("mu", mu, FlowingMeasure, due)
+    if not mu.exact:
+        raise TypeError(check.refusal("mu", due, mu, "draw tokens with .sample(n, key=key)"))
+    return mu
 
 
 def _estimator(score: Any) -> Any:
     return None if score is None else check.function("score", score, "an estimator (mu, eps) -> score such as af.kernel_score")
 
 
-def _pull(score: Callable | None, mu: FlowingMeasure, eps: Any, options: dict[str, Any]) -> tuple[Map, Any]:
+def _pull(score: Callable | None, mu: FlowingMeasure, eps: Any, options: dict[str, Any]) -> tuple[Velocity, Any]:
     """`D(x) = B(x) - x` and the bridge, or `eps/2 score(x)` by an estimator; `Affine` for a Gaussian."""
-    mu = check.measure("mu", mu, FlowingMeasure, "Particles or a Gaussian")
-    eps = positive("eps", eps).astype(mu.dtype)
+    mu = movable(mu)
+    eps = array(positive("eps", eps), mu.dtype)
     if score is not None:
-        return _scaled(score(mu, eps, **options), eps / 2), None
+        return as_velocity(score(mu, eps, **options)).scaled(eps / 2), None
     bridge = self_bridge(mu, eps, **options)
-    if isinstance(bridge, GaussianBridge):
-        return pull(bridge), bridge
-    return lambda x: bridge.barycentric(x) - x, bridge
+    # A discrete measure is pushed by what moves its tokens, which are those of the bridge.
+    return bridge.at_tokens() if mu.discrete else bridge.pull(), bridge
 
 
-def _moved(mu: FlowingMeasure, move: Map, size: Any) -> FlowingMeasure:
-    """`x <- x + size D(x)`."""
-    return mu.push(move.step(size) if isinstance(move, Affine) else lambda x: x + size * moved(move, x))
-
-
-def _scaled(map: Map, factor: Any) -> Map:
-    return map.scaled(factor) if isinstance(map, Affine) else lambda x: factor * moved(map, x)
-
-
-def _sum(one: Map, other: Map) -> Map:
-    return one + other if isinstance(one, Affine) and isinstance(other, Affine) else lambda x: one(x) + other(x)
-
-
-def _heun(v: Map, x: Array, time: Array) -> Array:
-    first = v(x)
-    return x + time / 2 * (first + v(x + time * first))
-
-
-def _effective(sigma: Particles) -> Float[Array, ""]:
+def _effective(sigma: Any) -> Float[Array, ""]:
     """`(sum v)^2 / sum v^2`: how many tokens of equal weight are worth these."""
     return 1 / jnp.sum(jnp.exp(2 * sigma.log_weights))

@@ -1,40 +1,31 @@
 """Sigmoid: every pair on its own."""
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from attnflow._arrays import one_program
-from attnflow.attention.normalisations.base import Average, Normalisation
-from attnflow.sums import Atoms, Engine, Logit, pointwise_average, round_off, visible_logits
+from attnflow.attention.normalisations.base import Normalisation, OverPairs
+from attnflow.measures import Velocity
+from attnflow.sums import Atoms, Logit, Request, pointwise_average, visible_logits, visible_masses
 
 
 class Sigmoid(Normalisation):
     r"""$k(x, y) = 1 / (1 + e^{-\ell(x,y)})$, averaged against the measure: weights are not normalised over keys."""
 
-    def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
+    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> Velocity:
         return SigmoidAverage(logit, atoms, sums)
 
     @one_program
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
-        return jax.nn.sigmoid(visible_logits(logit, x, atoms, order)) * jnp.exp(atoms.log_weights)[None]
+        return jax.nn.sigmoid(visible_logits(logit, x, atoms, order)) * visible_masses(x, atoms, order)
 
 
-class SigmoidAverage(Average):
+class SigmoidAverage(OverPairs):
     """The integral of sigmoid(logit) y over a cloud."""
 
     logit: Logit
     atoms: Atoms
-    sums: Engine | None
+    sums: Request | None
 
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        return pointwise_average(sigmoid_of_sum, self.logit, x, self.atoms, self.sums, order)
-
-    @property
-    def report(self) -> dict[str, PyTree]:
-        return round_off(self.logit, self.atoms.points, self.atoms, self.sums)
-
-
-def sigmoid_of_sum(logits: Float[Array, "m n"], row: Float[Array, "m 1"]) -> Float[Array, "m n"]:
-    """The kernel of the streamed sum: logits come without their term in x alone, which is `row`."""
-    return jax.nn.sigmoid(logits + row)
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
+        return pointwise_average(jax.nn.sigmoid, self.logit, x, self.atoms, self.sums, order)

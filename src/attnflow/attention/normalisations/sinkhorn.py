@@ -8,9 +8,9 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from attnflow._arrays import array, positive
 from attnflow._check import count
-from attnflow.attention.normalisations.base import Average, Normalisation
-from attnflow.measures import Affine, Gaussian
-from attnflow.sums import Atoms, Engine, Logit
+from attnflow.attention.normalisations.base import Normalisation
+from attnflow.measures import Affine, Gaussian, Velocity
+from attnflow.sums import Atoms, Logit, Quadratic, Request
 from attnflow.transport.gaussian import scaled_gaussian
 from attnflow.transport.scaled import Scaled, cut, scaled
 
@@ -31,6 +31,8 @@ class Sinkhorn(Normalisation):
     max_iterations: Int[Array, ""]
     half_steps: int | None = eqx.field(static=True)
 
+    doubly = True
+
     def __init__(self, tolerance: Any = None, max_iterations: int = 10_000, half_steps: int | None = None):
         count("max_iterations", max_iterations)
         if half_steps is not None:
@@ -39,16 +41,16 @@ class Sinkhorn(Normalisation):
         self.max_iterations = array(max_iterations)
         self.half_steps = half_steps
 
-    def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> "SinkhornAverage":
+    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> "SinkhornAverage":
         if self.half_steps is not None:
             return SinkhornAverage(cut(logit, atoms, self.half_steps, sums))
         return SinkhornAverage(scaled(logit, atoms, self._tolerance(atoms.points.dtype), self.max_iterations, sums))
 
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         found = self.average(logit, atoms, None)
-        return jnp.exp(found.kernel.log_kernel(x) + atoms.log_weights[None])
+        return jnp.exp(found.kernel.log_kernel(x, order) + atoms.log_weights[None])
 
-    def gaussian(self, logit: Logit, mu: Gaussian) -> Affine:
+    def gaussian(self, logit: Quadratic, mu: Gaussian) -> Affine:
         """$m + W A (x - m)$: see `scaled_gaussian`."""
         if self.half_steps is not None:
             raise ValueError(
@@ -68,14 +70,18 @@ class Sinkhorn(Normalisation):
         return self.tolerance.astype(dtype)
 
 
-class SinkhornAverage(Average):
+class SinkhornAverage(Velocity):
     """The average under the scaled kernel."""
 
     kernel: Scaled
 
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        return self.kernel(x)
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
+        return self.kernel(x, order)
 
     @property
     def report(self) -> dict[str, PyTree]:
         return self.kernel.report
+
+    @property
+    def engines(self) -> tuple[Any, ...]:
+        return () if self.kernel.engine is None else (self.kernel.engine,)

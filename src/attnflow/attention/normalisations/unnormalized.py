@@ -3,11 +3,13 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from attnflow._arrays import floats, one_program
-from attnflow.attention.normalisations.base import Average, Normalisation
-from attnflow.sums import Atoms, Engine, Logit, accuracy, average, visible_logits
+from attnflow.attention.normalisations.base import Normalisation
+from attnflow.measures import Affine, FlowingMeasure, Velocity
+from attnflow.measures.tilt import TiltedAtoms
+from attnflow.sums import Atoms, Logit, Mask, Request, visible_logits, visible_masses
 
 
 class Unnormalized(Normalisation):
@@ -18,29 +20,17 @@ class Unnormalized(Normalisation):
 
     log_scale: Float[Array, ""]
 
+    exponential = True
+
     def __init__(self, log_scale: Any = 0.0):
         self.log_scale = floats("log_scale", log_scale, "")
 
-    def average(self, logit: Logit, atoms: Atoms, sums: Engine | None) -> Average:
-        return UnnormalizedAverage(logit, atoms, self.log_scale, sums)
+    def over(self, mu: FlowingMeasure, logit: Logit, inner: Affine | None, mask: Mask | None, sums: Request | None) -> Velocity:
+        return mu.tilt(logit, inner, mask, sums).integral(self.log_scale)
+
+    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> Velocity:
+        return TiltedAtoms(logit, atoms, sums).integral(self.log_scale)
 
     @one_program
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
-        return jnp.exp(visible_logits(logit, x, atoms, order) + atoms.log_weights[None] + self.log_scale)
-
-
-class UnnormalizedAverage(Average):
-    """The integral of e^logit y over a cloud."""
-
-    logit: Logit
-    atoms: Atoms
-    log_scale: Float[Array, ""]
-    sums: Engine | None
-
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        log_norm, mean = average(self.logit, x, self.atoms, self.sums, order)
-        return jnp.exp(log_norm + self.log_scale)[:, None] * mean
-
-    @property
-    def report(self) -> dict[str, PyTree]:
-        return accuracy(self.logit, self.atoms.points, self.atoms, self.sums)
+        return jnp.exp(visible_logits(logit, x, atoms, order) + self.log_scale) * visible_masses(x, atoms, order)
