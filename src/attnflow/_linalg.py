@@ -1,4 +1,7 @@
-"""Square roots of positive semidefinite matrices, differentiable at repeated eigenvalues."""
+"""Linear algebra of small matrices: one after the other, and square roots that are differentiable at repeated eigenvalues."""
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +9,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._arrays import known, on_host, one_program, square
+
+
+def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` over the first axes of its arguments, one after the other: what `jax.vmap` gives, for functions that factor matrices.
+
+    On the processor a factorization of a batch waits for the threads that run the program. Two such batches at once, which neither waits
+    for the other, wait forever where there are two cores; single matrices are factored in place.
+    """
+    return lambda *arrays: jax.lax.map(lambda rows: function(*rows), arrays)
 
 
 @one_program

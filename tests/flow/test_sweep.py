@@ -39,7 +39,7 @@ def gaussian(key, a):
     [
         (softmax, {"beta": BETAS}, "circle"),
         (weighted, {"beta": BETAS, "scale": [-1.0, 0.0]}, "circle"),
-        (gaussian, {"a": [0.5, 1.0, 2.0]}, "any"),
+        (gaussian, {"a": [0.5, 1.0, 2.0]}, "in turn"),
     ],
 )
 @pytest.mark.long

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
 from attnflow._arrays import cast
+from attnflow._linalg import one_by_one
 from attnflow._special import cos_sin
 from attnflow.attention.law import Attention
 from attnflow.attention.normalisations.softmax import Softmax
@@ -23,7 +24,7 @@ from attnflow.flow.verdict import too_sharp
 from attnflow.measures import Particles
 from attnflow.sums import native
 
-Way = Literal["circle", "any"]
+Way = Literal["circle", "any", "in turn"]
 
 # Sums over tokens are written out on the circle: beyond this many, compilation takes longer than what is gained.
 _WRITTEN_OUT = 64
@@ -61,7 +62,10 @@ def way_of(field: Any, mu: Any, step: Any) -> Way:
 
     Softmax and unnormalised laws of few tokens on the circle have the stepper of `members`, three times as fast on many tokens of few
     coordinates. All else goes through the stepper of `solve`, vectorised: in three dimensions and more its matrix products are as fast.
+    Pictures without atoms factor matrices, so their members are stepped in turn (see `one_by_one`).
     """
+    if not mu.by_atoms:
+        return "in turn"
     if not isinstance(mu, Particles) or mu.space.radius != 1 or mu.dim != 2 or len(mu.points) > _WRITTEN_OUT:
         return "any"
     if step is not None or not isinstance(field, Attention) or field.mask is not None:
@@ -76,9 +80,9 @@ def way_of(field: Any, mu: Any, step: Any) -> Way:
 @eqx.filter_jit
 def run_batch(plan: Plan, numbers: Numbers, keys: Key[Array, " b"], parameters: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
     """The observables of every member, `[time, ..., member]`, and how it ended."""
-    if plan.way == "any":
-        return _any(plan, numbers, keys, parameters)
-    return _circle(plan, numbers, *eqx.filter_vmap(lambda key, values: plan.make(key, **values))(keys, parameters))
+    if plan.way == "circle":
+        return _circle(plan, numbers, *eqx.filter_vmap(lambda key, values: plan.make(key, **values))(keys, parameters))
+    return _any(plan, numbers, keys, parameters)
 
 
 def _circle(plan: Plan, numbers: Numbers, fields: Attention, mus: Any) -> tuple[dict[str, Array], Ends]:
@@ -139,7 +143,7 @@ def _looks(plan: Plan, numbers: Numbers, mus: Any, points: Callable, moving: Cal
 
 
 def _any(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
-    """The stepper of `solve`, member by member side by side."""
+    """The stepper of `solve` for every member, side by side or in turn."""
     span = numbers.span
     looks = {name: lambda mu, name=name: plan.observed(mu)[name] for name, _ in plan.observe}
 
@@ -162,7 +166,7 @@ def _any(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]
         status = jnp.where(fine, jnp.where(stopped, STOPPED, REACHED), FAILED)
         return saved, Ends(status, jnp.sum(outcome.time), outcome.accepted + outcome.rejected)
 
-    saved, ends = jax.vmap(one)(keys, parameters)
+    saved, ends = (one_by_one if plan.way == "in turn" else jax.vmap)(one)(keys, parameters)
     return jax.tree.map(lambda a: jnp.moveaxis(a, 0, -1), saved), ends
 
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import xarray
 
 # Pairs of tokens and members of a batch: so many that the start of an operation costs little, so few that they stay in the cache and alike.
-_PAIRS, _MEMBERS = {"circle": 2**20, "any": 2**18}, {"circle": 1024, "any": 256}
+_PAIRS = {"circle": 2**20, "any": 2**18, "in turn": 2**18}
+_MEMBERS = {"circle": 1024, "any": 256, "in turn": 256}
 _TAKEN = ("seed", "time", "status", "ended", "steps")
 
 

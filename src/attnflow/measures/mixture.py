@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from attnflow import _check as check
 from attnflow._arrays import array, floats, known, on_host, one_program, shares
-from attnflow._linalg import covariance, psd_sqrt
+from attnflow._linalg import covariance, one_by_one, psd_sqrt
 from attnflow.measures.base import FlowingMeasure, Noise, moved, values_of
 from attnflow.measures.closed_forms import duration
 from attnflow.measures.gaussian import hermite, log_and_pull, queries
@@ -132,7 +132,7 @@ class GaussianMixture(FlowingMeasure):
         return self.weights, self.means, self.covs
 
     def each(self, change: Callable) -> "GaussianMixture":
-        return GaussianMixture(self.weights, *jax.vmap(change)(self.means, self.covs))
+        return GaussianMixture(self.weights, *one_by_one(change)(self.means, self.covs))
 
     def heat(self, t: Any) -> "GaussianMixture":
         r"""The heat flow $\partial_t \rho = \frac12 \Delta\rho$ for a time $t$: every covariance gains $t I$."""
@@ -256,7 +256,7 @@ class GaussianMixture(FlowingMeasure):
 @one_program
 def _terms(mu: GaussianMixture, x: Float[Array, "m d"]) -> tuple[Float[Array, "k m"], Float[Array, "k m d"]]:
     """`log w_k N(x; m_k, S_k)` and `S_k^-1 (x - m_k)`."""
-    logs, pulls = jax.vmap(lambda mean, cov: log_and_pull(mean, cov, x))(mu.means, mu.covs)
+    logs, pulls = one_by_one(lambda mean, cov: log_and_pull(mean, cov, x))(mu.means, mu.covs)
     return logs + jnp.log(mu.weights)[:, None], pulls
 
 
@@ -278,7 +278,7 @@ def _lines(dim: int) -> Float[np.ndarray, "m d"]:
 @one_program
 def _placed(means: Float[Array, "k d"], covs: Float[Array, "k d d"], z: Float[Array, "m d"]) -> Float[Array, "k m d"]:
     """Points of the standard normal law as those of every component."""
-    return means[:, None] + jnp.einsum("mi,kij->kmj", z, jax.vmap(psd_sqrt)(covs))
+    return means[:, None] + jnp.einsum("mi,kij->kmj", z, one_by_one(psd_sqrt)(covs))
 
 
 @one_program
@@ -299,7 +299,7 @@ def _residual(weights: Float[Array, " k"], covs: Float[Array, "k d d"], found: F
     """With the values `b + o_j` and `b - o_j` at the two nodes of an axis, the affine fit at `m + c sqrt(d) R_j` is `mean b + c (P o)_j`,
     P the projection to the range of the covariance."""
     dim = covs.shape[-1]
-    values, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(covs))
+    values, vectors = one_by_one(jnp.linalg.eigh)(jax.lax.stop_gradient(covs))
     seen = values > dim * jnp.finfo(values.dtype).eps * values[:, -1:]
     spans = jnp.einsum("kia,ka,kja->kij", vectors, seen.astype(values.dtype), vectors)
     blocks = found[:, 1:].reshape(len(found), len(_ALONG), dim, dim)
@@ -317,8 +317,8 @@ def _factors(covs: Float[Array, "k d d"]) -> Float[Array, "k d d"]:
     if known(covs):
         values = np.linalg.eigvalsh(np.asarray(covs))
         if (values[:, 0] <= len(values[0]) * np.finfo(values.dtype).eps * values[:, -1]).any():
-            return jax.vmap(psd_sqrt)(covs)
-    return jnp.linalg.cholesky(covs)
+            return one_by_one(psd_sqrt)(covs)
+    return one_by_one(jnp.linalg.cholesky)(covs)
 
 
 def _no_mask(mask: Mask | None) -> None:

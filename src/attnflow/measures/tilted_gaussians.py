@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._arrays import one_program
-from attnflow._linalg import psd_sqrt
+from attnflow._linalg import one_by_one, psd_sqrt
 from attnflow.measures.tilt import Tilt
 from attnflow.measures.velocity import Affine
 from attnflow.sums import Quadratic
@@ -55,7 +55,7 @@ def _tilted(
         moved = q @ narrowed.T
         return 0.5 * jnp.sum(q * moved, axis=1) + q @ shift + level, shift[None] + moved
 
-    logs, centers = jax.vmap(component)(means - center[None], covs)
+    logs, centers = one_by_one(component)(means - center[None], covs)
     some = weights > 0
     logs = jnp.where(some[:, None], logs + jnp.log(jnp.where(some, weights, 1))[:, None], -jnp.inf)
     return a + jax.nn.logsumexp(logs, axis=0), center[None] + jnp.einsum("km,kmd->md", jax.nn.softmax(logs, axis=0), centers)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._arrays import known, positive
+from attnflow._linalg import one_by_one
 from attnflow.measures import Measure, Particles
 from attnflow.measures.line import Bars, Tokens, root
 from attnflow.sums import Atoms, Request, Streamed, check_request, isotropic, log_integral
@@ -111,4 +112,4 @@ def _mean_kernel_of_law(law: Any, other: Any, h: Float[Array, ""]) -> Float[Arra
         return jnp.exp(warm.each(lambda mean, cov: (mean, cov + spread)).log_density(center[None])[0] + log_height)
 
     weights, means, covs = other.components
-    return weights @ jax.vmap(at)(means, covs)
+    return weights @ one_by_one(at)(means, covs)
