@@ -43,7 +43,7 @@ bench: .venv/dev
 
 studies: .venv/dev
 	$(BIN)/attnflow claims --run --out results/studies --resume
-	$(PYTEST) --dist loadgroup -m slow
+	$(PYTEST) --dist loadgroup --timeout 0 -m slow
 
 docs: .venv/docs
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs docs/_build/html
