@@ -1,4 +1,4 @@
-"""A batch of members of a sweep, compiled: two ways of stepping them, and which one is taken."""
+"""A batch of members of a sweep, compiled: the ways of stepping them, and which one is taken."""
 
 import dataclasses
 import functools
