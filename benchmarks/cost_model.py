@@ -1,6 +1,6 @@
-"""The constants of the cost model that chooses an engine (`sums/choose.py`), fitted on this machine: `python -m benchmarks.cost_model`.
+"""The constants of the cost model in `sums/engines/choose.py`, fitted on this machine: `python -m benchmarks.cost_model`.
 
-Not a row of the table: it prints the constants in use, what a fit gives, and how far modelled and measured times differ.
+Not a row of the table: it prints the constants in use, what a fit gives, and how far modeled and measured times differ.
 """
 
 import itertools
@@ -12,9 +12,9 @@ import scipy.optimize
 
 import attnflow as af
 from attnflow.sums import Pairs, fitted
-from attnflow.sums.choose import PAIR_SECONDS, spectral_seconds, spectral_work
+from attnflow.sums.engines.choose import PAIR_SECONDS, spectral_seconds, spectral_work
 from attnflow.sums.kernel import average
-from attnflow.sums.logit import Logit
+from attnflow.sums.logits.logit import Logit
 from attnflow.sums.rows import Atoms
 from benchmarks.table import best
 

@@ -1,7 +1,7 @@
 """Long times: a staircase of mergers at beta = 4000 in physical time, and the clusters of a million tokens.
 
 The peers: for the staircase there is none, because a stepper of t would need about e^{7460} time units; the row says how long it took. For
-clusters DBSCAN's rule with one neighbour is the same as union by radius; the peer is SciPy's tree listing all pairs, on the most tokens for
+clusters DBSCAN's rule with one neighbor is the same as union by radius; the peer is SciPy's tree listing all pairs, on the most tokens for
 which the list fits, extrapolated by the number of pairs.
 """
 

@@ -1,4 +1,4 @@
-"""128 rescaled tokens in R^128 to T = 3: `solve` against a vectorised NumPy Runge-Kutta at equal error against a DOP853 reference.
+"""128 rescaled tokens in R^128 to T = 3: `solve` against a vectorized NumPy Runge-Kutta at equal error against a DOP853 reference.
 
 V is symmetric with |eigenvalues| in [1, 2], the tokens are N(0, I). With A = I every token attends to itself alone from the start
 (|z|^2 is 128, scalar products are about 11), so that nothing moves and any method is exact in one step; A = I / 128 puts logits of order

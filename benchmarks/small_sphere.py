@@ -1,4 +1,4 @@
-"""64 tokens on S^2 to T = 15: `solve` at rtol 1e-6 against a vectorised NumPy Runge-Kutta at dt = 0.01."""
+"""64 tokens on S^2 to T = 15: `solve` at rtol 1e-6 against a vectorized NumPy Runge-Kutta at dt = 0.01."""
 
 import jax
 import numpy as np

@@ -20,14 +20,16 @@ TITLES = {
     "measures": "Measures",
     "attention": "Laws",
     "sums": "Sums, logits and masks",
+    "fields": "Other fields",
     "flow": "Time",
+    "equilibria": "Equilibria",
+    "sweeps": "Sweeps",
     "transport": "Transport",
     "observe": "Observables",
     "theory": "Theory",
     "plot": "Figures",
     "studies": "Parts of a study",
 }
-MODULES = {"samplers": "measures", "matrices": "measures", "theory": "theory", "plot": "plot"}
 # What public functions return, and what a study is made of: not in `af`, but met by users.
 MORE = {
     "transport": (
@@ -36,7 +38,8 @@ MORE = {
     ),
     "studies": (
         *("attnflow.studies.Claim", "attnflow.studies.Check", "attnflow.studies.BadInput", "attnflow.studies.studies"),
-        *("attnflow.studies.figures", "attnflow.studies.parts.parts", "attnflow.studies.parts.kept", "attnflow.studies.data.Of"),
+        *("attnflow.studies.figures", "attnflow.studies.tools.parts.parts", "attnflow.studies.tools.parts.kept"),
+        "attnflow.studies.tools.data.Of",
     ),
 }
 
@@ -61,19 +64,26 @@ def write(folder: pathlib.Path) -> None:
 def entries(room: str) -> dict[str, Any]:
     """What a page describes, by the name under which users have it: functions, then classes."""
     found = {}
-    names = (name for name, home in af._HOME.items() if home.split(".")[0] == room)
-    for name in sorted(names, key=lambda name: (name[0].isupper(), name)):
-        found[f"af.{name}"] = getattr(af, name)
-    for module in (module for module, home in MODULES.items() if home == room):
-        made = getattr(af, module)
+    public = {name: getattr(af, name) for name in sorted(af.__all__, key=lambda name: (name[0].isupper(), name))}
+    for name, it in public.items():
+        if not inspect.ismodule(it) and _room(it.__module__) == room:
+            found[f"af.{name}"] = it
+    for module, made in public.items():
+        if not inspect.ismodule(made) or _room(made.__name__) != room:
+            continue
         for name, it in vars(made).items():
-            public = not name.startswith("_") and (inspect.isfunction(it) or inspect.isclass(it))
-            if public and it.__module__.startswith(f"attnflow.{af._MODULES[module]}") and f"af.{name}" not in found:
+            own = not name.startswith("_") and (inspect.isfunction(it) or inspect.isclass(it)) and it.__module__.startswith(made.__name__)
+            if own and f"af.{name}" not in found:
                 found[f"af.{module}.{name}"] = it
     for path in MORE.get(room, ()):
         module, name = path.rsplit(".", 1)
         found[path] = getattr(importlib.import_module(module), name)
     return found
+
+
+def _room(module: str) -> str:
+    """The folder of the house that a module stands in."""
+    return module.removeprefix("attnflow.").split(".")[0]
 
 
 def catalogue() -> str:

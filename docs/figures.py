@@ -28,7 +28,7 @@ from PIL import Image
 
 import attnflow as af
 from attnflow.cli.options import configure
-from attnflow.plot import COLOURS, PAGE, look, new_figure
+from attnflow.plot import COLORS, PAGE, look, new_figure
 from attnflow.plot.look import DPI
 
 HERE = pathlib.Path(__file__).parent
@@ -192,18 +192,18 @@ def consensus(names: Names) -> Figure:
     """The run of the page: angles of the tokens, and the order parameter, until they agree."""
     path = names["path"]
     figure, axes = panels(2, 2.2)
-    axes[0].plot(np.asarray(path.ts), unwrapped(np.asarray(path.states)), color=COLOURS[0], linewidth=0.8)
+    axes[0].plot(np.asarray(path.ts), unwrapped(np.asarray(path.states)), color=COLORS[0], linewidth=0.8)
     axes[0].set(xlabel="$t$", ylabel="angle")
     order = path.observed["order"]
     axes[1].plot(np.asarray(order.ts), np.asarray(order.values), "o-", markersize=2.5)
-    axes[1].axvline(float(path.status.time), color=COLOURS[4], linestyle="--", linewidth=0.8)
+    axes[1].axvline(float(path.status.time), color=COLORS[4], linestyle="--", linewidth=0.8)
     axes[1].annotate(
         f"{path.status.kind} at $t = {path.status.time:.1f}$",
         (float(path.status.time), 0.3),
         (-4, 0),
         textcoords="offset points",
         ha="right",
-        color=COLOURS[4],
+        color=COLORS[4],
     )
     axes[1].set(xlabel="$t$", ylabel="order parameter")
     return figure
@@ -245,12 +245,12 @@ def plan_and_scores(names: Names) -> Figure:
     weights = np.exp(np.asarray(tokens.log_weights))
     density = np.asarray(bridge.plan()) / np.outer(weights, weights) * np.outer(*[np.asarray(mixture.density(tokens.points))] * 2)
     axes[0].pcolormesh(place, place, density, cmap="cividis", shading="gouraud", rasterized=True)
-    axes[0].plot(place, np.asarray(bridge.barycentric(tokens.points))[:, 0], color=COLOURS[1], label="$B(x)$")
+    axes[0].plot(place, np.asarray(bridge.barycentric(tokens.points))[:, 0], color=COLORS[1], label="$B(x)$")
     axes[0].set(title=r"the bridge to itself, $\epsilon = 0.5$", xlabel="$x$", ylabel="$y$", xlim=(-5, 5), ylim=(-5, 5), aspect="equal")
     axes[0].legend(labelcolor="w", loc="upper left")
     axes[1].plot(x[:, 0], np.asarray(mixture.score(x))[:, 0], color="0.2", linewidth=2.2, label="exact")
-    for estimate, colour in zip((af.kernel_score, af.bridge_score, af.richardson_score), (COLOURS[1], COLOURS[0], COLOURS[2])):
-        axes[1].plot(x[:, 0], np.asarray(estimate(tokens, 0.5)(x))[:, 0], color=colour, label=estimate.__name__.replace("_score", ""))
+    for estimate, color in zip((af.kernel_score, af.bridge_score, af.richardson_score), (COLORS[1], COLORS[0], COLORS[2])):
+        axes[1].plot(x[:, 0], np.asarray(estimate(tokens, 0.5)(x))[:, 0], color=color, label=estimate.__name__.replace("_score", ""))
     axes[1].set(title=r"scores at $\epsilon = 0.5$, without sampling noise", xlabel="$x$", ylabel=r"$(\log \rho)'$")
     axes[1].legend()
     return figure
@@ -279,7 +279,7 @@ def stairs(names: Names) -> Figure:
     figure, axes = panels(2, 2.3)
     count = np.arange(5, 0, -1)
     axes[0].step(np.append(0, found.log_times), count, where="post")
-    axes[0].plot(found.log_times, count[1:], "o", markersize=4, color=COLOURS[4])
+    axes[0].plot(found.log_times, count[1:], "o", markersize=4, color=COLORS[4])
     axes[0].set(xlabel=r"$\log t$", ylabel="clusters", yticks=range(1, 6))
     predicted = [float(af.theory.merger_log_time(cosine, 4000.0)) for cosine in found.cosines]
     axes[1].plot(predicted, found.log_times, "o", markersize=5)
@@ -301,9 +301,9 @@ def along_a_path(names: Names) -> Figure:
     }
     path = af.solve(law, mu, t1=60.0, save_at=np.append(0, np.logspace(-1, np.log10(60), 120)), observe=shown)
     figure, axes = panels(4, 1.9)
-    for ax, name, colour in zip(axes, shown, COLOURS):
+    for ax, name, color in zip(axes, shown, COLORS):
         seen = path.observed[name]
-        ax.semilogx(np.asarray(seen.ts)[1:], np.asarray(seen.values)[1:], color=colour)
+        ax.semilogx(np.asarray(seen.ts)[1:], np.asarray(seen.values)[1:], color=color)
         ax.set(xlabel="$t$", title=name)
     return figure
 
@@ -337,14 +337,14 @@ def chances(names: Names) -> Figure:
 @draws("how-to-choose")
 def cost_model(names: Names) -> Figure:
     """The cost model of the page: seconds of one sum, all pairs and spectral."""
-    from attnflow.sums.choose import PAIR_SECONDS, SPECTRAL_PAIRS, spectral_seconds
+    from attnflow.sums.engines.choose import PAIR_SECONDS, SPECTRAL_PAIRS, spectral_seconds
 
     sizes = np.logspace(3, 6.5, 60)
     figure, (ax,) = panels(1, 2.6)
     for dtype, line in (("float64", "-"), ("float32", "--")):
-        ax.loglog(sizes, PAIR_SECONDS[dtype] * sizes**2, line, color=COLOURS[0], label=f"all pairs, {dtype}")
+        ax.loglog(sizes, PAIR_SECONDS[dtype] * sizes**2, line, color=COLORS[0], label=f"all pairs, {dtype}")
     plan = names["plan"]
-    ax.loglog(sizes, [spectral_seconds(plan, n, n) for n in sizes], color=COLOURS[1], label=r"spectral, circle, $\beta = 9$, to $10^{-9}$")
+    ax.loglog(sizes, [spectral_seconds(plan, n, n) for n in sizes], color=COLORS[1], label=r"spectral, circle, $\beta = 9$, to $10^{-9}$")
     ax.axvline(SPECTRAL_PAIRS**0.5, color="0.5", linestyle=":", linewidth=0.9)
     ax.annotate("spectral from here on", (SPECTRAL_PAIRS**0.5, 1e3), (4, 0), textcoords="offset points", color="0.4")
     ax.set(xlabel="tokens", ylabel="seconds of a sum, as modeled")
@@ -362,9 +362,9 @@ def torus(names: Names) -> Figure:
     axes[0].set(title="Sinks(width=8, sink=4)", xlabel="key", ylabel="query")
     states = np.asarray(names["turned"].states).reshape(-1, 30, 2, 2)
     angles = np.stack([unwrapped(states[:, :, k]) for k in range(2)], axis=-1)
-    axes[1].plot(angles[:, :, 0], angles[:, :, 1], color=COLOURS[0], linewidth=0.6, alpha=0.6)
+    axes[1].plot(angles[:, :, 0], angles[:, :, 1], color=COLORS[0], linewidth=0.6, alpha=0.6)
     axes[1].plot(angles[0, :, 0], angles[0, :, 1], "o", markersize=3, markerfacecolor="none", color="0.6")
-    axes[1].plot(angles[-1, :, 0], angles[-1, :, 1], "o", markersize=4, color=COLOURS[4])
+    axes[1].plot(angles[-1, :, 0], angles[-1, :, 1], "o", markersize=4, color=COLORS[4])
     axes[1].set(title="tokens on the torus, by their two angles", xlabel=r"$\theta_1$", ylabel=r"$\theta_2$")
     return figure
 

@@ -61,16 +61,16 @@ def found(folder: pathlib.Path) -> Image.Image:
 
 
 def small(image: Image.Image) -> bytes:
-    """As PNG, no wider than a page, in as few colours and pixels as it takes."""
+    """As PNG, no wider than a page, in as few colors and pixels as it takes."""
     image = image.convert("RGB")
-    width, colours = min(WIDTH, image.width), 256
+    width, colors = min(WIDTH, image.width), 256
     while True:
         sized = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
         buffer = io.BytesIO()
-        sized.quantize(colours, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
+        sized.quantize(colors, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
         if buffer.tell() <= MOST:
             return buffer.getvalue()
-        width, colours = round(width * 0.85), max(64, colours // 2)
+        width, colors = round(width * 0.85), max(64, colors // 2)
 
 
 if __name__ == "__main__":

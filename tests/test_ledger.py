@@ -15,7 +15,7 @@ from attnflow.cli import main
 from attnflow.report.carry_out import judged
 from attnflow.report.mathematics import pieces
 from attnflow.studies import Check, Claim, studies
-from attnflow.studies.check import used_in_words
+from attnflow.studies.tools.check import used_in_words
 
 STUDY = types.SimpleNamespace(
     CLAIMS={
@@ -166,15 +166,15 @@ def test_a_record_is_written_and_read_again(tmp_path, monkeypatch):
 
 
 def test_the_ledger_is_printed(capsys):
-    code = main(["claims", "--study", "normalisation"])
+    code = main(["claims", "--study", "normalization"])
     said = capsys.readouterr().out
     assert code in (0, 1)
-    assert "normalisation/post  proved" in said
+    assert "normalization/post  proved" in said
     assert "Under Post-LN tokens collapse exponentially" in said
     assert "4 claims" in said
-    main(["claims", "--study", "normalisation", "--json"])
+    main(["claims", "--study", "normalization", "--json"])
     found = json.loads(capsys.readouterr().out)
-    assert [entry["id"] for entry in found] == [f"normalisation/{key}" for key in ("post", "pre", "ngpt", "sqrt")]
+    assert [entry["id"] for entry in found] == [f"normalization/{key}" for key in ("post", "pre", "ngpt", "sqrt")]
     main(["claims", "--study", "context", "--study", "demo", "--json"])
     assert {entry["id"].split("/")[0] for entry in json.loads(capsys.readouterr().out)} == {"context", "demo"}
     main(["claims", "--json"])
@@ -234,7 +234,7 @@ def test_a_failing_claim_is_exit_1(monkeypatch, capsys):
         (["--run", "--save"], "--save is for small sizes, those of the ledger; give --run --fast --save"),
         (["--run", "--resume"], "--resume needs the folder to go on with; give --out"),
         (["--study", "nothing"], "got 'nothing'"),
-        (["--colour"], "--colour"),
+        (["--color"], "--color"),
         (["--run", "--fast", "--study", "demo", "--out", "file"], "is a file"),
         (["--run", "--fast", "--study", "demo", "--out", "other"], "holds other files"),
     ],

@@ -27,9 +27,9 @@ import numpy as np
 import xarray
 
 import attnflow as af
-from attnflow import _arrays
-from attnflow.attention.normalisations.base import Normalisation
+from attnflow.attention.normalizations.base import Normalization
 from attnflow.measures.base import FlowingMeasure
+from attnflow.numerics import arrays as _arrays
 from attnflow.spaces import Space
 from attnflow.sums import Mask
 
@@ -103,7 +103,7 @@ class OwnSpace(Space):
         return None
 
 
-class OwnNormalization(Normalisation):
+class OwnNormalization(Normalization):
     """No average is ever asked for."""
 
     def average(self, logit, atoms, sums):
@@ -456,9 +456,9 @@ def flows() -> dict[str, Row]:
             bias=array(np.ones(2), np.ones(3), none=True),
             activation=activation,
         ),
-        "normalised": row(af.normalised, law=field(LAW, af.ResNet(EYE))),
+        "normalized_update": row(af.normalized_update, law=field(LAW, af.ResNet(EYE))),
         "rescaled": row(af.rescaled, law=field(LAW, af.ResNet(EYE))),
-        "normed": row(af.normed, law=field(), scheme=choice("post"), switch=number(), alpha=positive()),
+        "with_norm": row(af.with_norm, law=field(), scheme=choice("post"), switch=number(), alpha=positive()),
         "LayerNorm": row(af.LayerNorm, gain=gain, bias=gain, epsilon=number(1e-5, -1.0)),
         "RMSNorm": row(af.RMSNorm, gain=gain, epsilon=number(1e-5, -1.0)),
         "OnHost": row(af.OnHost, function=function(af.mean_cosine)),
@@ -560,7 +560,7 @@ def observables() -> dict[str, Row]:
         "dissipation": row(af.dissipation, law=field(LAW, CAUSAL), mu=tokens, sums=engine()),
         "energy": row(af.energy, mu=tokens, beta=positive(), log_scale=number(0.0), sums=engine(), log=flag()),
         "in_hemisphere": row(af.in_hemisphere, mu=sphere),
-        "renyi_centres": row(af.renyi_centres, mu=sphere, delta=positive(), strong=flag()),
+        "renyi_centers": row(af.renyi_centers, mu=sphere, delta=positive(), strong=flag()),
         "limit_shape": row(
             af.limit_shape,
             path=path(PATH, GRIDS),
@@ -568,7 +568,7 @@ def observables() -> dict[str, Row]:
             direction=array(np.ones(2), np.ones(3), np.zeros(2), none=True),
             tolerance=positive(1e-3),
         ),
-        "linearisation": row(af.linearisation, field=field(), mu=tokens, t=TIME),
+        "linearization": row(af.linearization, field=field(), mu=tokens, t=TIME),
         "local_lipschitz": row(af.local_lipschitz, law=field(), mu=tokens, iterations=count(), tolerance=positive(1.0), key=key(none=True)),
         "lyapunov_exponents": row(
             af.lyapunov_exponents, field=field(), mu=tokens, t1=positive(), steps=count(), count=count(1), key=key(none=True)
@@ -639,7 +639,7 @@ def theory() -> dict[str, Row]:
     law = measure(MIXTURE, TOKENS)
     rows = {
         "cap_mass": row(known.cap_mass, dim=dim, delta=positive()),
-        "strong_centres": row(known.strong_centres, dim=dim, delta=positive(), n=count()),
+        "strong_centers": row(known.strong_centers, dim=dim, delta=positive(), n=count()),
         "wendel": row(known.wendel, n=count(), dim=count()),
         "cold_limit": row(known.cold_limit, x=X, B=matrix, V=matrix),
         "concentration_rate": row(known.concentration_rate, B=matrix, V=matrix),
@@ -704,9 +704,9 @@ def methods() -> dict[str, Row]:
         "Perceptron": af.Perceptron(EYE, EYE),
         "ResNet": af.ResNet(EYE),
         "Scheduled": af.Scheduled(lambda t: LAW),
-        "Normalised": af.normalised(LAW),
+        "NormalizedUpdate": af.normalized_update(LAW),
         "Rescaled": af.rescaled(LAW),
-        "Normed": af.normed(LAW, "pre"),
+        "WithNorm": af.with_norm(LAW, "pre"),
     }
     rows = {f"{name}.at": row(found.at, **AT) for name, found in fields.items()}
     rows["ZeroTemperature.at"] = row(af.ZeroTemperature(LOGIT, EYE).at, **AT | {"mu": measure(SPHERE, TOKENS, GAUSSIAN)})
@@ -779,14 +779,14 @@ RESULTS = {
 
 def public() -> Iterator[str]:
     """Every public callable, from the lists of the package."""
-    yield from (name for name in af._HOME if name not in RESULTS)
-    for module in af._MODULES:
-        found = getattr(af, module)
+    modules = {name: getattr(af, name) for name in af.__all__ if inspect.ismodule(getattr(af, name))}
+    yield from (name for name in af.__all__ if name not in RESULTS and name not in modules)
+    for module, found in modules.items():
         for name, value in vars(found).items():
             home = getattr(value, "__module__", "")
             own = home == found.__name__ if module in ("samplers", "matrices") else home.startswith(found.__name__)
             if not name.startswith("_") and callable(value) and own and name not in RESULTS:
-                yield name if name in af._HOME and getattr(af, name) is value else f"{module}.{name}"
+                yield name if name in af.__all__ and getattr(af, name) is value else f"{module}.{name}"
 
 
 def parameters(call: Callable) -> set[str]:

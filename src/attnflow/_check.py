@@ -228,7 +228,7 @@ def _public(word: str) -> object:
     """The public name that a word means, whatever its case."""
     # The package itself, which is above all its rooms: just its list of names is read.
     package: Any = sys.modules["attnflow"]
-    names = {name.lower(): name for name in package._HOME}
+    names = {name.lower(): name for name in package.__all__}
     close = difflib.get_close_matches(word.lower().replace("_", "").replace(" ", ""), names, n=1, cutoff=0.8)
     return getattr(package, names[close[0]]) if close else None
 

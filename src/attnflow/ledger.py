@@ -18,7 +18,7 @@ from typing import Any
 from attnflow.report.carry_out import judged, parameters
 from attnflow.report.plain import plain
 from attnflow.studies import BadInput, studies
-from attnflow.studies.check import ERRATA, NOT_AS_PRINTED, Check, used_in_words
+from attnflow.studies.tools.check import ERRATA, NOT_AS_PRINTED, Check, used_in_words
 
 RECORD = pathlib.Path(__file__).with_name("ledger.json")
 

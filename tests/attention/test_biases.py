@@ -1,4 +1,4 @@
-"""Logits with biases, `<Qx + a, Ky + b> / T`, under every normalisation and in both pictures."""
+"""Logits with biases, `<Qx + a, Ky + b> / T`, under every normalization and in both pictures."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -96,7 +96,7 @@ def test_a_steep_slope_far_from_all_mass():
     mass = jnp.zeros((CELLS, SIZE)).at[0, 10].set(0.25).at[0, 5].set(0.75)
     mu = af.Grid.uniform([af.Order(CELLS, length=300), AXES[1]]).with_state(mass)
     found = af.simple_attention(A, 1, mask=af.ALiBi(20.0)).at(mu)(mu.points, mu.sequence).reshape(CELLS, SIZE)
-    x, y = np.asarray(AXES[1].centres), np.asarray(AXES[1].centres)[[10, 5]]
+    x, y = np.asarray(AXES[1].centers), np.asarray(AXES[1].centers)[[10, 5]]
     p = np.exp(A * x[:, None] * y[None]) * [0.25, 0.75]
     np.testing.assert_allclose(found, np.broadcast_to(p @ y / p.sum(axis=1), (CELLS, SIZE)), rtol=1e-11)
 

@@ -17,8 +17,8 @@ from rich.progress import track
 
 import attnflow as af
 from attnflow import studies
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 CLAIMS = {
     "mean": Claim(r"The mean of $n$ uniform numbers is near $\tfrac12$.", "arXiv:0000.00001, Theorem 1", "proved"),

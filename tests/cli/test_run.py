@@ -17,7 +17,8 @@ import attnflow as af
 from attnflow.cli import main
 from attnflow.cli.options import configure
 from attnflow.report.carry_out import versions
-from attnflow.studies import BadInput, Check, demo, idx, studies
+from attnflow.studies import BadInput, Check, demo, studies
+from attnflow.studies.tools import idx
 
 FILES = ["claims.json", "data.zarr", "figure.pdf", "figure.png", "movie.mp4", "report.html", "run.json"]
 
@@ -50,7 +51,7 @@ def refused(capsys) -> str:
     assert out == ""
     assert err.startswith("attnflow: ")
     assert err.count("\n") == 1
-    assert err[:-1].isprintable(), "no codes of colours"
+    assert err[:-1].isprintable(), "no codes of colors"
     return err
 
 
@@ -277,7 +278,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_numbers(fake, start, tmp_path)
 @pytest.mark.slow
 def test_a_real_study_that_is_killed_ten_times_goes_on_to_the_same_numbers(start, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    argv = ["run", "normalisation", "--fast"]
+    argv = ["run", "normalization", "--fast"]
     first = start(*argv, "--out", str(whole), real=True)
     assert first.process.wait(600) == 0
     rng = random.Random(5)
@@ -348,7 +349,7 @@ def test_bad_input_is_one_line_exit_2_and_writes_nothing(argv, message, terminal
     monkeypatch.chdir(tmp_path)
     pathlib.Path("file").write_text("kept")
     if terminal:
-        # On a terminal the parser writes in colour.
+        # On a terminal the parser writes in color.
         monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert main(argv) == 2
     assert message in refused(capsys)
@@ -450,10 +451,10 @@ def test_arguments_come_from_the_shell_by_default(monkeypatch, capsys):
     ("typed", "expected"),
     [
         (["sim"], {"simulate"}),
-        (["run", "norm"], {"normalisation"}),
-        (["run", "normalisation", "--sw"], {"--switch"}),
-        (["run", "normalisation", "--ov"], {"--overwrite"}),
-        (["run", "normalisation", "--no"], {"--no-movie"}),
+        (["run", "norm"], {"normalization"}),
+        (["run", "normalization", "--sw"], {"--switch"}),
+        (["run", "normalization", "--ov"], {"--overwrite"}),
+        (["run", "normalization", "--no"], {"--no-movie"}),
         (["demo", "--fr"], {"--frames"}),
         (["simulate", "--ch"], {"--check"}),
         (["simulate", "mine"], {"mine.toml"}),

@@ -277,8 +277,8 @@ WRONG: list[tuple[str, str | bytes | None, str]] = [
     ("scale is inf", toml(measure=FLAT + "scale = -inf"), "measure.scale must be finite, got -inf"),
     (
         "unknown key of tokens",
-        toml(measure=TOKENS + "colour = 1"),
-        "measure has no key 'colour', the keys of the picture 'particles' are picture,",
+        toml(measure=TOKENS + "color = 1"),
+        "measure has no key 'color', the keys of the picture 'particles' are picture,",
     ),
     ("key of a Gaussian", toml(measure=TOKENS + "mean = [1.0]"), "measure has no key 'mean'"),
     ("file is a number", toml(measure=TOKENS + "file = 3"), "measure.file must be text, got 3"),
@@ -324,7 +324,7 @@ WRONG: list[tuple[str, str | bytes | None, str]] = [
     ("temperature beyond numbers", toml(law="temperature = 1" + "0" * 400), "law.temperature must be"),
     ("beta", toml(law="beta = 9.0"), "law has no key 'beta', the keys are logit, temperature,"),
     ("unknown logit", toml(law='logit = "cosine"'), "law.logit must be dot_product or squared_distance, got 'cosine'"),
-    ("unknown normalisation", toml(law='normalisation = "relu"'), "law.normalisation must be hardmax, linear,"),
+    ("unknown normalization", toml(law='normalization = "relu"'), "law.normalization must be hardmax, linear,"),
     ("unknown mask", toml(law='mask = "diagonal"'), "law.mask must be alibi, causal, none or window, got 'diagonal'"),
     ("no window", toml(law='mask = "window"\nwidth = 0'), "law.width must be"),
     ("slope below 0", toml(law='mask = "alibi"\nslope = -1.0'), "law.slope must be"),
@@ -341,7 +341,7 @@ WRONG: list[tuple[str, str | bytes | None, str]] = [
     ("width of alibi", toml(law='mask = "alibi"\nslope = 1.0\nwidth = 3'), "law.width is of window, got the mask 'alibi'"),
     ("slope of a window", toml(law='mask = "window"\nwidth = 3\nslope = 1.0'), "law.slope is of alibi, got the mask 'window'"),
     ("slope of the second head", toml(law=None, top="law = [{}, {slope = 1.0}]"), "law[1].slope is of alibi, got the mask 'none'"),
-    ("temperature of hardmax", toml(law='normalisation = "hardmax"\ntemperature = 2.0'), "law.temperature is not seen by hardmax"),
+    ("temperature of hardmax", toml(law='normalization = "hardmax"\ntemperature = 2.0'), "law.temperature is not seen by hardmax"),
     ("order without a mask", toml(measure=TOKENS + 'order = "fraction"'), "measure.order is read by masks alone"),
     ("unknown order", toml(measure=TOKENS + 'order = "time"'), "measure.order must be fraction or position, got 'time'"),
     ("scale on the sphere", toml(measure=TOKENS + "scale = 2.0"), "measure.scale is of normal, ball and cube, got the sphere"),
@@ -368,15 +368,15 @@ WRONG: list[tuple[str, str | bytes | None, str]] = [
     ("query without its key", toml(law="query = [[1, 0, 0]]"), "law.query and law.key must have as many rows as each other, got 1 and 3"),
     ("wrong second head", toml(law=None, top="law = [{}, {temperature = 0}]"), "law[1].temperature must be"),
     ("second head too wide", toml(law=None, top="law = [{}, {key = [[1.0]]}]"), "law[1].key must be of 3 columns"),
-    ("causal Sinkhorn", toml(law='normalisation = "sinkhorn"\nmask = "causal"'), "law.mask must be none under sinkhorn"),
+    ("causal Sinkhorn", toml(law='normalization = "sinkhorn"\nmask = "causal"'), "law.mask must be none under sinkhorn"),
     ("masked Gaussian", toml(measure=GAUSSIAN, law='mask = "causal"'), "law.mask must be none where tokens have no order"),
     ("masked density", toml(measure=GRID, law='mask = "alibi"'), "law.mask must be none where tokens have no order"),
     (
         "hardmax of a Gaussian",
-        toml(measure=GAUSSIAN, law='normalisation = "hardmax"'),
-        "law.normalisation must be softmax, sinkhorn or linear",
+        toml(measure=GAUSSIAN, law='normalization = "hardmax"'),
+        "law.normalization must be softmax, sinkhorn or linear",
     ),
-    ("sigmoid of a Gaussian", toml(measure=GAUSSIAN, law='normalisation = "sigmoid"'), "law.normalisation must be"),
+    ("sigmoid of a Gaussian", toml(measure=GAUSSIAN, law='normalization = "sigmoid"'), "law.normalization must be"),
     ("perceptron of a Gaussian", toml(measure=GAUSSIAN, law="hidden = 4"), "law.hidden must be 0"),
     # Time.
     ("no end", toml(time="frames = 3"), "time.t1 is missing, it must be a number above 0"),
@@ -500,7 +500,7 @@ def test_places_that_cannot_be_written_to(tmp_path, monkeypatch, capsys):
 
 
 def test_a_velocity_that_is_not_finite_is_refused_by_the_run_and_nothing_stays(tmp_path, capsys):
-    (tmp_path / "own.toml").write_text(toml(law='temperature = 1e-4\nnormalisation = "unnormalised"'))
+    (tmp_path / "own.toml").write_text(toml(law='temperature = 1e-4\nnormalization = "unnormalized"'))
     assert main(["simulate", str(tmp_path / "own.toml"), "--out", str(tmp_path / "out")]) == 2
     assert "the velocity at t0 must be finite" in capsys.readouterr().err
     assert files(tmp_path) == ["own.toml"]

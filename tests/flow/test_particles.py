@@ -132,7 +132,7 @@ def test_frames_between_steps_are_as_good_as_steps(key):
 @pytest.mark.parametrize("logit", [af.dot_product, af.squared_distance])
 @pytest.mark.cases
 def test_support_grows_at_most_exponentially(rng, normalize, logit):
-    """GT 16: R(t) <= e^{|V| t} R(0) for normalised weights."""
+    """GT 16: R(t) <= e^{|V| t} R(0) for normalized weights."""
     Q, K, V = rng.normal(size=(3, 2, 2))
     mu = af.Particles(rng.normal(size=(12, 2)))
     path = af.solve(af.Attention(logit(Q, K), V, normalize), mu, t1=0.6, save_at=7, solver=diffrax.Heun(), step=0.02)
@@ -144,7 +144,7 @@ def test_support_grows_at_most_exponentially(rng, normalize, logit):
 @pytest.mark.parametrize("normalize", [af.Unnormalized(), af.Linear()])
 @pytest.mark.cases
 @pytest.mark.long
-def test_laws_without_normalised_weights_break_the_bound(normalize):
+def test_laws_without_normalized_weights_break_the_bound(normalize):
     mu = af.Particles(np.array([[2.0, 0.0], [0.0, 2.0], [1.5, 1.5]]))
     path = af.solve(af.simple_attention(1.0, 2, normalize), mu, t1=0.05, save_at=3)
     radii = np.linalg.norm(path.states, axis=-1).max(1)

@@ -9,8 +9,8 @@ from scipy.integrate import solve_ivp
 from scipy.special import exp1
 
 import attnflow as af
-from attnflow.flow.clock import clock, depends_on_time
 from attnflow.flow.path import Status
+from attnflow.flow.steps.clock import clock, depends_on_time
 
 SINGLE, DOUBLE = np.float32, np.float64
 BETA, BUDGET = 2.0, 300

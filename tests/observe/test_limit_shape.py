@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow._dominant import dominant
+from attnflow.numerics.dominant import dominant
 from attnflow.observe.places import hull, places
 
 # Untyped: most fields of a verdict are None for some shape.
@@ -151,7 +151,7 @@ def test_closed_forms_of_gaussians():
     `S' = -2 S^2`, which creeps."""
     law = af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.eye(2))
     assert judge(af.solve(law, af.Gaussian([0.0, 0.0], np.eye(2)), 1.0)).shape == "blow-up"
-    narrowing = af.normalised(af.Attention(af.dot_product(0.1 * np.eye(2), np.eye(2)), np.diag([1.0, 0.0])))
+    narrowing = af.normalized_update(af.Attention(af.dot_product(0.1 * np.eye(2), np.eye(2)), np.diag([1.0, 0.0])))
     verdict = judge(af.solve(narrowing, af.Gaussian([0.0, 0.0], np.eye(2)), 20.0))
     assert (verdict.shape, verdict.rank) == ("low-rank Gaussian", 1)
     ts = np.linspace(0, 20, 41)

@@ -30,9 +30,9 @@ def test_components_are_those_of_the_graph(d, rng):
             assert same_parts(way(points, reach), expected)
 
 
-def test_clusters_have_mass_size_and_centre(rng):
-    centres = np.eye(3)
-    points = np.repeat(centres, [5, 3, 1], axis=0) + 1e-4 * rng.normal(size=(9, 3))
+def test_clusters_have_mass_size_and_center(rng):
+    centers = np.eye(3)
+    points = np.repeat(centers, [5, 3, 1], axis=0) + 1e-4 * rng.normal(size=(9, 3))
     mu = af.Particles(af.Sphere().nearest(jnp.asarray(points)), np.array([1, 1, 1, 1, 1, 4, 4, 4, 2]) / 19, space=af.Sphere())
     found = af.clusters(mu, 0.01)
     assert found.count == 3
@@ -40,7 +40,7 @@ def test_clusters_have_mass_size_and_centre(rng):
     np.testing.assert_allclose(found.masses, [12 / 19, 5 / 19, 2 / 19], atol=1e-15)
     np.testing.assert_array_equal(found.sizes, [3, 5, 1])
     np.testing.assert_array_equal(found.labels, [1] * 5 + [0] * 3 + [2])
-    np.testing.assert_allclose(found.centres, centres[[1, 0, 2]], atol=1e-3)
+    np.testing.assert_allclose(found.centers, centers[[1, 0, 2]], atol=1e-3)
     # Along great circles: a quarter turn is pi/2, not the chord.
     assert af.clusters(mu, 1.5).count == 3
     assert af.clusters(mu, 1.58).count == 1
@@ -64,7 +64,7 @@ def test_clusters_of_a_density():
     (lambda mu: af.clusters(mu, 0.0), "radius must be positive"),
     (lambda mu: af.clusters(mu, 1.0, floor=1.0), "floor"),
     (lambda mu: af.order_parameter(mu, 2), "k must be"),
-    (lambda mu: af.renyi_centres(mu, -1.0), "delta must be positive"),
+    (lambda mu: af.renyi_centers(mu, -1.0), "delta must be positive"),
     (lambda mu: af.lyapunov_exponents(af.simple_attention(1.0, 3), mu, 1.0, count=0), "count must be"),
     (lambda mu: af.cosine_histogram(mu, 0), "bins must be at least 1"),
 ])  # fmt: skip
@@ -162,11 +162,11 @@ def test_power_iteration_finds_the_largest_singular_value(rng):
 
 
 @pytest.mark.long
-def test_linearisation_of_two_clusters_is_known():
+def test_linearization_of_two_clusters_is_known():
     # Two opposite tokens under SA: the angle u between them has u' = -2 p sin u, p = 1 / (1 + e^{b(1 - cos u)}); at pi it grows at 2p.
     beta = 1.5
     mu = af.Particles(np.array([[1.0, 0, 0], [-1.0, 0, 0]]), space=af.Sphere())
-    values = af.linearisation(af.simple_attention(beta, 3), mu)
+    values = af.linearization(af.simple_attention(beta, 3), mu)
     assert values.shape == (4,)
     rate = 2 / (1 + np.exp(2 * beta))
     np.testing.assert_allclose(np.asarray(values), [rate, rate, 0, 0], atol=1e-12)
@@ -187,16 +187,16 @@ def test_hemispheres_by_construction(rng):
     assert not af.in_hemisphere(af.Particles(af.Sphere().nearest(jnp.asarray(both)), space=af.Sphere()))
 
 
-def test_renyi_centres_against_the_definition(rng):
+def test_renyi_centers_against_the_definition(rng):
     mu = sphere(rng, 300, 2)
     angle = np.arccos(np.clip(np.asarray(mu.points @ mu.points.T), -1, 1))
     strong = [bool((angle[i, :i] > 0.4).all()) for i in range(300)]
-    np.testing.assert_array_equal(af.renyi_centres(mu, 0.4, strong=True), strong)
+    np.testing.assert_array_equal(af.renyi_centers(mu, 0.4, strong=True), strong)
     chosen: list[int] = []
     for i in range(300):
         if all(angle[i, j] > 0.4 for j in chosen):
             chosen.append(i)
-    np.testing.assert_array_equal(np.flatnonzero(af.renyi_centres(mu, 0.4)), chosen)
+    np.testing.assert_array_equal(np.flatnonzero(af.renyi_centers(mu, 0.4)), chosen)
 
 
 def masked_rates(beta: float, order: np.ndarray, on_sphere: bool):
@@ -241,7 +241,7 @@ def test_the_linearization_of_a_causal_law_is_of_masked_sums():
     np.testing.assert_allclose(turning(angle), 0, atol=1e-15)
     expected = np.sort(np.linalg.eigvals(differences(turning, angle)).real)[::-1]
     points = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    found = np.asarray(af.linearisation(law, af.Particles(points, order=ORDER, space=af.Sphere())))
+    found = np.asarray(af.linearization(law, af.Particles(points, order=ORDER, space=af.Sphere())))
     np.testing.assert_allclose(found, expected, atol=1e-8)
     assert expected[0] > 0.04, "a saddle"
 

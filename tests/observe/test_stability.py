@@ -7,7 +7,7 @@ import pytest
 from scipy.special import iv
 
 import attnflow as af
-from attnflow._special import zonal_harmonic, zonal_slope
+from attnflow.numerics.special import zonal_harmonic, zonal_slope
 
 K = np.arange(1, 7)
 KINDS = {"softmax": af.Softmax(), "unnormalized": af.Unnormalized(), "sinkhorn": af.Sinkhorn(tolerance=1e-13)}

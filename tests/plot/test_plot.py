@@ -74,14 +74,14 @@ def test_the_eye_sees_the_near_half_of_the_sphere_and_the_far_half_dimmed():
     assert same_set(np.asarray(far.get_offsets()), np.array([[0.0, -0.6]]))
     np.testing.assert_array_equal(near.get_facecolors(), np.array([[0, 0, 0, 1]] * 2))
     assert far.get_facecolors()[0, :3].min() > 0.5
-    assert far.get_facecolors()[0, 3] == 1, "piled up tokens must not add up to a full colour"
+    assert far.get_facecolors()[0, 3] == 1, "piled up tokens must not add up to a full color"
     assert far.get_zorder() < near.get_zorder()
 
 
-def test_area_is_mass_and_colours_are_one_a_token(key):
+def test_area_is_mass_and_colors_are_one_a_token(key):
     points = jax.random.normal(key, (3, 2))
-    colours = ["#ff0000", "#00ff00", "#0000ff"]
-    ax = af.plot.tokens(af.Particles(points, weights=[1.0, 2.0, 3.0]), color=colours, size=10.0)
+    colors = ["#ff0000", "#00ff00", "#0000ff"]
+    ax = af.plot.tokens(af.Particles(points, weights=[1.0, 2.0, 3.0]), color=colors, size=10.0)
     (scatter,) = scatters(ax)
     np.testing.assert_allclose(scatter.get_sizes(), [5, 10, 15])
     np.testing.assert_array_equal(scatter.get_facecolors()[:, :3], np.eye(3))
@@ -104,7 +104,7 @@ def test_the_users_axes_and_settings_are_kept(key):
     assert dict(matplotlib.rcParams) == before
     with af.plot.look():
         assert matplotlib.rcParams["font.family"] == ["STIXGeneral"]
-        assert matplotlib.rcParams["axes.prop_cycle"].by_key()["color"] == list(af.plot.COLOURS)
+        assert matplotlib.rcParams["axes.prop_cycle"].by_key()["color"] == list(af.plot.COLORS)
 
 
 @pytest.mark.parametrize("space", [af.Euclidean(), af.Sphere()])

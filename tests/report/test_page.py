@@ -105,7 +105,7 @@ def written(tmp_path_factory) -> pathlib.Path:
     """A page with a figure and a movie."""
     folder = tmp_path_factory.mktemp("page")
     figure = af.plot.new_figure(7.0, 3.0)
-    figure.add_subplot().plot([0, 1, 0], color=af.plot.COLOURS[0], linewidth=6)
+    figure.add_subplot().plot([0, 1, 0], color=af.plot.COLORS[0], linewidth=6)
     figure.savefig(folder / "figure.png")
     mu = af.Particles(np.eye(3), space=af.Sphere())
     states = jnp.stack([jnp.eye(3)] * 2)
@@ -211,6 +211,6 @@ def test_the_screen_is_not_blank(written):
     pixels = matplotlib.image.imread(written.with_name("screen.png"))[..., :3]
     dark = (pixels.mean(axis=2) < 0.5).mean()
     assert 0.005 < dark < 0.5
-    # The line of the figure has the first colour of the look.
+    # The line of the figure has the first color of the look.
     blue = np.array([0x00, 0x72, 0xB2]) / 255
     assert (np.abs(pixels - blue).max(axis=2) < 0.1).sum() > 50

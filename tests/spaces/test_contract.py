@@ -81,7 +81,7 @@ def test_a_space_of_four_operations_does_what_others_do(rng):
     path = af.solve(af.simple_attention(1.0, 3), mu, 1.0, save_at=3)
     np.testing.assert_allclose(jnp.linalg.norm(path.final.points[:, :2], axis=1), 2, atol=1e-14)
     assert af.clusters(mu, 100.0).count == 1
-    assert af.linearisation(af.simple_attention(1.0, 3), mu).shape == (12,)
+    assert af.linearization(af.simple_attention(1.0, 3), mu).shape == (12,)
     ax = af.plot.tokens(mu)
     assert ax.name == "3d"
     assert len(ax.lines) == 2
@@ -113,10 +113,10 @@ def test_a_sphere_of_any_radius_is_the_unit_sphere_scaled(radius, rng):
     mu, nu = af.Particles(radius * x, space=big), af.Particles(x, space=one)
     for observable in (af.order_parameter, af.mean_cosine, lambda m: af.cosine_histogram(m, 8)[0]):
         np.testing.assert_allclose(observable(mu), observable(nu), atol=1e-13)
-    np.testing.assert_array_equal(af.renyi_centres(mu, 0.7), af.renyi_centres(nu, 0.7))
+    np.testing.assert_array_equal(af.renyi_centers(mu, 0.7), af.renyi_centers(nu, 0.7))
     some, same = af.clusters(mu, 0.5 * radius), af.clusters(nu, 0.5)
     np.testing.assert_array_equal(some.labels, same.labels)
-    np.testing.assert_allclose(some.centres / radius, same.centres, atol=1e-13)
+    np.testing.assert_allclose(some.centers / radius, same.centers, atol=1e-13)
     assert af.in_hemisphere(mu) == af.in_hemisphere(nu)
 
 

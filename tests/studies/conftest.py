@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from attnflow.studies import idx, studies
+from attnflow.studies import studies
+from attnflow.studies.tools import idx
 
 HERE = pathlib.Path(__file__).parent
 STUDIES = studies()

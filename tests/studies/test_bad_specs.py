@@ -19,7 +19,7 @@ BAD: dict[str, list[tuple[dict[str, object], str]]] = {
         ({"eps": (0.1, 0.2, 0.3)}, "eps must be at least three numbers"),
         ({"nodes": 10}, "nodes, steps and step must be at least 100"),
     ],
-    "centres": [
+    "centers": [
         ({"deltas": (4.0,)}, "deltas must lie between 0 and pi"),
         ({"times": (1.0, 2.0)}, "times must rise from 0"),
     ],
@@ -143,7 +143,7 @@ BAD: dict[str, list[tuple[dict[str, object], str]]] = {
         ({"n": 2}, "n must be at least 10, got 2"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
     ],
-    "normalisation": [
+    "normalization": [
         ({"n": 1}, "n must be at least 2"),
         ({"short": 50.0}, "short must be from 8 to 16"),
     ],

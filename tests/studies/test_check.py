@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from attnflow.studies import Check
-from attnflow.studies.fit import power_law, student
+from attnflow.studies.tools.fit import power_law, student
 
 
 def test_a_check_of_a_number_that_is_not_there_fails():

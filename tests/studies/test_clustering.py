@@ -9,7 +9,7 @@ from attnflow.studies import clustering as study
 
 
 def test_every_claim_can_fail(result):
-    moved = dataclasses.replace(result.clusters["R^3"], centres=result.clusters["R^3"].centres * np.linspace(0.2, 3.0, 3))
+    moved = dataclasses.replace(result.clusters["R^3"], centers=result.clusters["R^3"].centers * np.linspace(0.2, 3.0, 3))
     wrong = dataclasses.replace(result, clusters=result.clusters | {"R^3": moved}, energy=result.energy + 0.1)
     assert {check.claim for check in study.checks(wrong) if not check.ok} == set(study.CLAIMS)
 

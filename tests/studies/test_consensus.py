@@ -1,4 +1,4 @@
-"""Consensus-based optimisation as attention, at a small size: numbers, that the checks can fail, and the closed form."""
+"""Consensus-based optimization as attention, at a small size: numbers, that the checks can fail, and the closed form."""
 
 import dataclasses
 
@@ -21,8 +21,8 @@ def test_the_numbers(result):
         (lambda r: {"agreed": r.agreed + 1e-8}, "agreement"),
         (lambda r: {"spread": 0.1}, "agreement"),
         (lambda r: {"by_hand": {name: x + 1e-3 for name, x in r.by_hand.items()}}, ""),
-        (lambda r: {"paths": {"polarised": r.paths["plain"], "plain": r.paths["plain"]}}, "polarised"),
-        (lambda r: {"paths": {"polarised": r.paths["polarised"], "plain": r.paths["polarised"]}}, "polarised"),
+        (lambda r: {"paths": {"polarized": r.paths["plain"], "plain": r.paths["plain"]}}, "polarized"),
+        (lambda r: {"paths": {"polarized": r.paths["polarized"], "plain": r.paths["polarized"]}}, "polarized"),
     ],
 )
 def test_checks_can_fail(result, change, claim):

@@ -15,7 +15,7 @@ from attnflow.studies import figures, studies
 PANELS = {
     "blocks": 5,
     "bridges": 3,
-    "centres": 3,
+    "centers": 3,
     "clustering": 3,
     "consensus": 3,
     "context": 2,
@@ -26,14 +26,14 @@ PANELS = {
     "lipschitz": 3,
     "metastable": 4,
     "middle": 2,
-    "normalisation": 2,
+    "normalization": 2,
     "particles": 8,
     "resnet": 3,
 }
 CHECKS = {"circle": 10, "demo": 6, "mixture": 5, "scores": 11}
 # Studies that `make test` runs too: up to seven seconds of processor time each at the small size, as it compiles.
 QUICK = {
-    *("blocks", "bridges", "centres", "circle", "clustering", "consensus", "context", "equiangular", "fashion", "gaussians", "geometries"),
+    *("blocks", "bridges", "centers", "circle", "clustering", "consensus", "context", "equiangular", "fashion", "gaussians", "geometries"),
     *("heat", "hemisphere", "iterations", "langevin", "lipschitz", "metastable", "mixture", "particles", "resnet", "scores"),
 }
 

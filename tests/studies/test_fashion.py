@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from attnflow.studies import BadInput, fashion, idx
+from attnflow.studies import BadInput, fashion
+from attnflow.studies.tools import idx
 
 
 def write(folder: pathlib.Path, images: np.ndarray, labels: np.ndarray, zipped: bool = False) -> pathlib.Path:
@@ -46,7 +47,7 @@ def test_every_check_holds(result):
 @pytest.mark.parametrize("zipped", [False, True])
 def test_files_are_read_back(tmp_path, rng, zipped):
     images, labels = rng.integers(256, size=(7, 3, 4)), rng.integers(10, size=7)
-    got = idx.labelled(write(tmp_path, images, labels, zipped))
+    got = idx.labeled(write(tmp_path, images, labels, zipped))
     np.testing.assert_array_equal(got[0], images)
     np.testing.assert_array_equal(got[1], labels)
 
@@ -70,24 +71,24 @@ def test_a_bad_file_is_named(tmp_path, rng, change, message):
     file = tmp_path / idx.IMAGES
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises(BadInput, match=message) as caught:
-        idx.labelled(tmp_path)
+        idx.labeled(tmp_path)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_images_without_labels(tmp_path, rng):
     with pytest.raises(BadInput, match=r"no train-images-idx3-ubyte in .*; install .*apt-get install dataset-fashion-mnist.* by --data"):
-        idx.labelled(tmp_path)
+        idx.labeled(tmp_path)
     write(tmp_path, rng.integers(256, size=(7, 3, 4)), np.arange(6))
     with pytest.raises(BadInput, match="images and labels must be as many, got 7 and 6"):
-        idx.labelled(tmp_path)
+        idx.labeled(tmp_path)
 
 
 def test_one_step_by_pot(made, result):
     """Forward 2x - B and reverse B, with the plan of POT; how many images an image sees, from its rows."""
     import ot
 
-    images, _ = idx.labelled(made)
+    images, _ = idx.labeled(made)
     x = 2.0 * images[np.random.default_rng(0).permutation(40)[:30]].reshape(30, -1) / 255
     plan = ot.sinkhorn(np.full(30, 1 / 30), np.full(30, 1 / 30), cdist(x, x, "sqeuclidean") / 2, 20.0, stopThr=1e-9, numItermax=10**5)
     mean, size = 30 * plan @ x, x.var(axis=0).sum()
@@ -149,10 +150,10 @@ def test_images_that_are_all_the_same(tmp_path):
 
 
 def test_the_real_images(small):
-    images, labels = idx.labelled()
+    images, labels = idx.labeled()
     assert images.shape == (60000, 28, 28)
     assert np.bincount(labels).tolist() == [6000] * 10
-    assert images.mean() / 255 == pytest.approx(0.2860, abs=1e-4), "the mean that everyone normalises with"
+    assert images.mean() / 255 == pytest.approx(0.2860, abs=1e-4), "the mean that everyone normalizes with"
     assert small.perplexity[255.0] == pytest.approx(1)
     assert small.perplexity[1.0] > 0.9 * 30
 

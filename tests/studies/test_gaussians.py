@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from attnflow.studies import gaussian_formulas as formulas
 from attnflow.studies import gaussians as study
+from attnflow.studies.tools import gaussian_formulas as formulas
 
 
 def test_every_claim_can_fail(result):

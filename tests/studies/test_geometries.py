@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnflow._dominant import dominant
+from attnflow.numerics.dominant import dominant
 from attnflow.studies import geometries
-from attnflow.studies.geometry_drawing import edges
+from attnflow.studies.tools.geometry_drawing import edges
 
 SPEC = dataclasses.replace(geometries.FAST, starts=2)
 

@@ -32,7 +32,7 @@ def test_checks_can_fail(result, change, claim):
 
 
 def test_the_iteration_by_hand_is_known_for_two_tokens():
-    # Rows of [[1, 1], [1, 3]] are normalised, then columns.
+    # Rows of [[1, 1], [1, 3]] are normalized, then columns.
     logits = np.log([[1.0, 1.0], [1.0, 3.0]])
     np.testing.assert_allclose(iterations.by_hand(logits, 1), [[0.5, 0.5], [0.25, 0.75]], rtol=1e-14)
     np.testing.assert_allclose(iterations.by_hand(logits, 2), [[2 / 3, 0.4], [1 / 3, 0.6]], rtol=1e-14)

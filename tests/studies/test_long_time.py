@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnflow.studies import centres, context, metastable, studies
+from attnflow.studies import centers as centers
+from attnflow.studies import context, metastable, studies
 
 
 def lost(result: metastable.Result) -> metastable.Result:
@@ -13,7 +14,7 @@ def lost(result: metastable.Result) -> metastable.Result:
     return dataclasses.replace(result, stairs=late, spectrum=result.spectrum + 1e-6, energy=result.energy[::-1])
 
 
-def miscounted(result: centres.Result) -> centres.Result:
+def miscounted(result: centers.Result) -> centers.Result:
     counts = {dim: rows + 3 for dim, rows in result.counts.items()}
     return dataclasses.replace(result, counts=counts, first=1.0, farthest=result.farthest + 1)
 
@@ -21,10 +22,10 @@ def miscounted(result: centres.Result) -> centres.Result:
 # By study: the same with wrong numbers.
 WRONG = {
     "metastable": lost,
-    "normalisation": lambda r: dataclasses.replace(r, gaps={scheme: gap**1.1 for scheme, gap in r.gaps.items()}),
+    "normalization": lambda r: dataclasses.replace(r, gaps={scheme: gap**1.1 for scheme, gap in r.gaps.items()}),
     "context": lambda r: dataclasses.replace(r, exact=1.2 * r.exact),
     "hemisphere": lambda r: dataclasses.replace(r, shares=r.shares - 0.3, order=0.9 * r.order),
-    "centres": miscounted,
+    "centers": miscounted,
 }
 
 

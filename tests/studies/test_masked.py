@@ -51,7 +51,7 @@ def test_the_law_given_the_order(result):
 
 
 def test_the_difference_of_two_grids():
-    """Densities `1 + x` by cell, and the same with 0.1 more and less in neighbouring fine cells, which coarse cells do not see."""
+    """Densities `1 + x` by cell, and the same with 0.1 more and less in neighboring fine cells, which coarse cells do not see."""
     coarse = np.tile(1 + (np.arange(4) + 0.5) / 4, (3, 1))
     fine = np.tile(1 + (np.arange(8) + 0.5) / 8, (3, 1)) + 0.1 * np.tile([1, -1], (3, 4))
     found = masked._refinement("line", (4, 8, 16), [coarse, fine, np.repeat(fine, 2, axis=1) * 1.5], axis=1)

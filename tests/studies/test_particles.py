@@ -22,12 +22,12 @@ def test_the_movie(result, tmp_path):
     ("change", "claims"),
     [
         (lambda r: {"raw": {name: 1.001 * x for name, x in r.raw.items()}}, {"", "mean"}),
-        (lambda r: {"normalised": {name: x + 0.01 for name, x in r.normalised.items()}}, {"", "mean"}),
-        (lambda r: {"normalised": dict.fromkeys(r.normalised, r.normalised["Sinkhorn"])}, {"", "mean"}),
+        (lambda r: {"normalized": {name: x + 0.01 for name, x in r.normalized.items()}}, {"", "mean"}),
+        (lambda r: {"normalized": dict.fromkeys(r.normalized, r.normalized["Sinkhorn"])}, {"", "mean"}),
         (lambda r: {"second": 0.5 * r.second}, {"consensus"}),
         (
             lambda r: {
-                "normalised": {name: x[:3] for name, x in r.normalised_by_hand.items()},
+                "normalized": {name: x[:3] for name, x in r.normalized_by_hand.items()},
                 "spec": particles.Spec(24, steps=2, long=2),
             },
             None,
@@ -39,7 +39,7 @@ def test_checks_can_fail(result, change, claims):
     if claims is None:
         # The cloud is not a point after two steps.
         cut = {name: x[:3] for name, x in result.raw.items()}
-        broken = dataclasses.replace(broken, raw=cut, raw_by_hand=cut, normalised_by_hand=broken.normalised, second=result.second[:2])
+        broken = dataclasses.replace(broken, raw=cut, raw_by_hand=cut, normalized_by_hand=broken.normalized, second=result.second[:2])
         claims = {"consensus"}
     assert {check.claim for check in particles.checks(broken) if not check.ok} == claims
 

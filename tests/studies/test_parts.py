@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow.studies import BadInput, cold, data, geometries, langevin, pictures, support
-from attnflow.studies.data import Of
-from attnflow.studies.parts import kept, parts
+from attnflow.studies import BadInput, cold, geometries, langevin, pictures, support
+from attnflow.studies.tools import data
+from attnflow.studies.tools.data import Of
+from attnflow.studies.tools.parts import kept, parts
 
 
 @dataclasses.dataclass(frozen=True)

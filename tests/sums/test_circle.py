@@ -10,9 +10,9 @@ import pytest
 
 import attnflow as af
 from attnflow.sums import Atoms, Pairs, Rows, Transform, average, fitted
-from attnflow.sums.circle import rings
+from attnflow.sums.engines.circle import rings
+from attnflow.sums.engines.plan import Extent, _modes, _with_exact_rows
 from attnflow.sums.mask import Sight
-from attnflow.sums.plan import Extent, _modes, _with_exact_rows
 
 N = 150
 ORDER = np.arange(N) / N

@@ -7,7 +7,7 @@ import pytest
 
 import attnflow as af
 from attnflow.sums import Lattice
-from attnflow.sums.lattice import sum_over_axis
+from attnflow.sums.engines.lattice import sum_over_axis
 
 
 def grids(rng):
@@ -89,7 +89,7 @@ def test_derivatives_of_lattice_sums(rng):
             moved = like.with_state(mass) if grid else like.with_state(mass).particles()
             return af.simple_attention(2.0, like.dim).at(moved)(like.points)
 
-        # Tokens are normalised, cells are not: compare along changes that keep the mass.
+        # Tokens are normalized, cells are not: compare along changes that keep the mass.
         change = direction - mu.mass * direction.sum()
         with_grid = jax.jvp(lambda m: speed(m, True), (mu.mass,), (change,))[1]
         with_tokens = jax.jvp(lambda m: speed(m, False), (mu.mass,), (change,))[1]

@@ -7,8 +7,9 @@ import pytest
 from scipy.special import logsumexp
 
 import attnflow as af
-from attnflow.sums import Rows, choose, native
-from attnflow.sums.reductions import softmax
+from attnflow.sums import Rows, native
+from attnflow.sums.engines.choose import choose
+from attnflow.sums.engines.reductions import softmax
 
 needs_kernel = pytest.mark.skipif(not native.available(), reason=f"the compiled kernel is off: {native.status().why}")
 DTYPES = [np.float32, np.float64]

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import pytest
 
 import attnflow as af
-from attnflow.sums import choose, native
+from attnflow.sums import native
+from attnflow.sums.engines.choose import choose
 from attnflow.sums.native import build
 
 REAL = native.status().file if native.available() else None

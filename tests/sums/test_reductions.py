@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 import attnflow as af
 from attnflow.sums import Atoms, Rows, average, log_integral, nearest_average
-from attnflow.sums.reductions import softmax
+from attnflow.sums.engines.reductions import softmax
 
 ENGINES = [af.Dense(), af.Streamed(4, 3, native=False), af.Streamed(64, 64, native=False), af.Streamed()]
 
@@ -131,7 +131,7 @@ def test_a_tile_is_not_empty():
 
 
 def test_what_is_not_an_engine_is_named():
-    from attnflow.sums.choose import check_request
+    from attnflow.sums.engines.choose import check_request
 
     with pytest.raises(TypeError, match=r"sums must be None, Dense.*got 'fast'"):
         check_request("fast")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnflow as af
-from attnflow._special import scaled_bessel
+from attnflow.numerics.special import scaled_bessel
 from attnflow.sums import Atoms, Pairs, Transform, average, fitted, log_integral
 
 N = 400
@@ -223,7 +223,7 @@ def test_queries_that_a_plan_was_not_made_for_give_nan_or_the_truth(rng):
 def test_automatic_choice(monkeypatch):
     mu, law = af.samplers.sphere(N, 2, key=jax.random.key(0)), af.simple_attention(4.0, 2)
     assert af.plan(law, mu) is None
-    choice = sys.modules["attnflow.sums.choose"]
+    choice = sys.modules["attnflow.sums.engines.choose"]
     monkeypatch.setattr(choice, "SPECTRAL_PAIRS", 100)
     monkeypatch.setattr(choice, "PAIR_SECONDS", {"float64": 1.0})
     assert isinstance(af.plan(law, mu), Transform)

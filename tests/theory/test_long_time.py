@@ -24,15 +24,15 @@ def test_cap_mass_is_the_integral_of_the_sine(dim):
     assert theory.cap_mass(dim, 4.0) == 1
 
 
-def test_strong_centres_on_the_circle_and_the_sphere(rng):
-    assert theory.strong_centres(2, 0.3) == pytest.approx(np.pi / 0.3)
-    assert theory.strong_centres(3, 0.3) == pytest.approx(1 / np.sin(0.15) ** 2)
+def test_strong_centers_on_the_circle_and_the_sphere(rng):
+    assert theory.strong_centers(2, 0.3) == pytest.approx(np.pi / 0.3)
+    assert theory.strong_centers(3, 0.3) == pytest.approx(1 / np.sin(0.15) ** 2)
     counts = []
     for _ in range(200):
         x = rng.normal(size=(100, 3))
         mu = af.Particles(x / np.linalg.norm(x, axis=1, keepdims=True), space=af.Sphere())
-        counts.append(af.renyi_centres(mu, 0.8, strong=True).sum())
-    expected = theory.strong_centres(3, 0.8, 100)
+        counts.append(af.renyi_centers(mu, 0.8, strong=True).sum())
+    expected = theory.strong_centers(3, 0.8, 100)
     assert abs(np.mean(counts) - expected) < 4 * np.std(counts) / np.sqrt(200)
 
 

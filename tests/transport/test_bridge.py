@@ -86,10 +86,10 @@ def test_one_step_of_both_schemes():
 
 @pytest.mark.long
 def test_the_step_is_sinkhorn_attention(rng):
-    """A = I/eps, V = -I, one layer of the normalised frame."""
+    """A = I/eps, V = -I, one layer of the normalized frame."""
     mu, eps = af.Particles(rng.normal(size=(50, 2))), 0.4
     law = af.Attention(af.dot_product(np.eye(2), np.eye(2), temperature=eps), -np.eye(2), af.Sinkhorn())
-    layer = af.layers([af.normalised(law)], mu, depth=1).final
+    layer = af.layers([af.normalized_update(law)], mu, depth=1).final
     np.testing.assert_allclose(af.sinkhorn_step(mu, eps).points, layer.points, atol=1e-12)
 
 

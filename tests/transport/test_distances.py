@@ -208,7 +208,7 @@ def test_the_simplex_at_any_scale(rng):
 
 
 def test_the_simplex_says_when_it_fails(rng, monkeypatch):
-    from attnflow.transport import discrete
+    from attnflow.transport.distances import discrete
 
     mu, nu = cloud(rng, 30, 3), cloud(rng, 50, 3)
     with pytest.raises(TypeError, match=r"runs on the host, not inside jit, .*; use sliced_wasserstein2, or sinkhorn_divergence"):

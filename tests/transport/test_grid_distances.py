@@ -34,9 +34,9 @@ def on_circle(angles, weights=None):
     return af.Particles(np.stack([np.cos(angles), np.sin(angles)], axis=1), weights=weights, space=af.Sphere())
 
 
-def bumps(cells, centre, concentration):
+def bumps(cells, center, concentration):
     """A von Mises law."""
-    peak = np.array([np.cos(centre), np.sin(centre)])
+    peak = np.array([np.cos(center), np.sin(center)])
     return af.Grid.from_density(
         lambda x: jnp.exp(concentration * (x @ peak - 1)) / (2 * np.pi * np.exp(-concentration) * np.i0(concentration)), [af.Circle(cells)]
     )
@@ -46,7 +46,7 @@ def split(mu, parts):
     """Angles or points, and masses, when each cell of a grid is so many equally spaced tokens."""
     axis = mu.axes[0]
     inside = axis.width * ((np.arange(parts) + 0.5) / parts - 0.5)
-    return (np.asarray(axis.centres)[:, None] + inside[None]).reshape(-1), np.repeat(np.asarray(mu.mass) / parts, parts)
+    return (np.asarray(axis.centers)[:, None] + inside[None]).reshape(-1), np.repeat(np.asarray(mu.mass) / parts, parts)
 
 
 def emd(mu, nu, costs):
@@ -251,7 +251,7 @@ def test_two_zonal_grids():
     turn = 2 * np.pi * np.arange(8) / 8
 
     def rings(mu):
-        angle = np.asarray(mu.axes[0].centres)[:, None] + 0 * turn[None]
+        angle = np.asarray(mu.axes[0].centers)[:, None] + 0 * turn[None]
         points = np.stack([np.cos(angle), np.sin(angle) * np.cos(turn), np.sin(angle) * np.sin(turn)], axis=-1).reshape(-1, 3)
         return af.Particles(points, np.repeat(np.asarray(mu.mass), 8), space=af.Sphere())
 

@@ -48,7 +48,7 @@ class Uniform(FlowingMeasure):
     def push(self, map):
         return self.with_state(map(self.state[:, None])[:, 0])
 
-    def settle(self, state):
+    def retract(self, state):
         return state
 
     @staticmethod

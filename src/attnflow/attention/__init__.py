@@ -1,1 +1,1 @@
-"""The velocity: a law is a logit, a normalisation and a value; heads are averaged."""
+"""The velocity: a law is a logit, a normalization and a value; heads are averaged."""

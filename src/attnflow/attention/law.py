@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from attnflow import _check as check
-from attnflow._arrays import array, cast, floats, known, on_host, rows, square
-from attnflow._linalg import is_psd
-from attnflow.attention.normalisations.base import Normalisation
-from attnflow.attention.normalisations.softmax import Softmax
+from attnflow.attention.normalizations.base import Normalization
+from attnflow.attention.normalizations.softmax import Softmax
 from attnflow.measures import Affine, FlowingMeasure, Velocity
 from attnflow.measures.field import Field, check_at
 from attnflow.measures.velocity import Of, query_order
+from attnflow.numerics.arrays import array, cast, floats, known, on_host, rows, square
+from attnflow.numerics.linalg import is_psd
 from attnflow.sums import Gap, Logit, Mask, Quadratic, Request
 
 
@@ -46,14 +46,14 @@ class Attention(Law):
     logit: Logit
     out: Float[Array, "d e"]
     inner: Affine | None
-    normalize: Normalisation
+    normalize: Normalization
     mask: Mask | None
 
-    def __init__(self, logit: Logit, value: Any, normalize: Normalisation | None = None, mask: Mask | None = None):
+    def __init__(self, logit: Logit, value: Any, normalize: Normalization | None = None, mask: Mask | None = None):
         self.logit = check.instance("logit", logit, Logit, "a Logit", "give af.Attention(af.dot_product(Q, K), V)")
         self.out, self.inner = _factors(value) if isinstance(value, tuple) else (square("value", value), None)
         due = "a normalization such as af.Softmax()"
-        self.normalize = Softmax() if normalize is None else check.instance("normalize", normalize, Normalisation, due)
+        self.normalize = Softmax() if normalize is None else check.instance("normalize", normalize, Normalization, due)
         self.mask = None if mask is None else check.instance("mask", mask, Mask, "a mask such as af.Causal()")
         if mask is not None:
             self.normalize.check_maskable()
@@ -165,7 +165,7 @@ def _has_bias(inner: Affine) -> bool:
     return not known(inner.offset) or bool(np.asarray(inner.offset).any())
 
 
-def simple_attention(beta: Any, dim: int, normalize: Normalisation | None = None, mask: Mask | None = None) -> Attention:
+def simple_attention(beta: Any, dim: int, normalize: Normalization | None = None, mask: Mask | None = None) -> Attention:
     r"""$V = I$, $A = \beta I$: SA of arXiv:2312.10794 with softmax, USA with `Unnormalized()`."""
     number = floats("beta", beta, "")
     check.count("dim", dim, cure="the dimension of the tokens, simple_attention(beta, dim)")

@@ -12,17 +12,18 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from attnflow import _check as check
-from attnflow._arrays import array, cast, floats, known, on_host, one_program, positive, rows
 from attnflow.attention.law import Attention, Law
-from attnflow.attention.normalisations.base import Normalisation
+from attnflow.attention.normalizations.base import Normalization
 from attnflow.attention.stacked import Stacked
 from attnflow.measures import Affine, FlowingMeasure, Velocity
 from attnflow.measures.field import check_at
 from attnflow.measures.velocity import query_order, total
-from attnflow.sums import Logit, Mask, Request, choose, dot_product, request, warn_of_round_off
-from attnflow.sums import rotary as rotary_logit
-from attnflow.sums.factored import Factored
-from attnflow.sums.quadratic import FEW
+from attnflow.numerics.arrays import array, cast, floats, known, on_host, one_program, positive, rows
+from attnflow.sums import Logit, Mask, Request, dot_product, request, warn_of_round_off
+from attnflow.sums.engines.choose import choose
+from attnflow.sums.logits.factored import Factored
+from attnflow.sums.logits.quadratic import FEW
+from attnflow.sums.logits.rotary import rotary as rotary_logit
 
 # Up to this many pairs in all heads together they are one batch, which takes down to half the time of one head after the other; at ten
 # times that it takes up to four times as long, because XLA multiplies stacks of matrices slowly on a CPU.
@@ -44,7 +45,7 @@ def multi_head(
     temperature: Any = None,
     rotary: Any = None,
     interleaved: bool = False,
-    normalize: Normalisation | None = None,
+    normalize: Normalization | None = None,
     mask: Mask | None = None,
 ) -> "Heads":
     r"""The attention of a transformer, by the weights of its linear layers $x \mapsto W x + b$: with $H$ `heads`, whose parts of the four
@@ -225,7 +226,7 @@ def _weights(law: Heads, x: Float[Array, "m d"], mu: Any, order: Float[Array, " 
     return law.stacked().each(lambda head: head.weights(x, mu, order), _at_once(len(law), mu.pairs, None))
 
 
-def _laws(logit: Logit, out: Array, inner: Array, bias: Array | None, normalize: Normalisation | None, mask: Mask | None) -> Attention:
+def _laws(logit: Logit, out: Array, inner: Array, bias: Array | None, normalize: Normalization | None, mask: Mask | None) -> Attention:
     """Stacked heads, from the logits and the factors `out [H, d, e]`, `inner [G, e, d]` and `bias [G, e]` of their values. The first head
     is made as a law of its own, which checks it; then its arrays become those of all."""
     count, d, e = out.shape

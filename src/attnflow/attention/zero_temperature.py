@@ -5,10 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import cast, rows, square
 from attnflow._check import instance
 from attnflow.measures import FlowingMeasure, Velocity
 from attnflow.measures.field import Field, check_at
+from attnflow.numerics.arrays import cast, rows, square
 from attnflow.sums import Logit, Request
 
 

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from attnflow.cli.options import configure, parse
-from attnflow.studies.check import BadInput
+from attnflow.studies.tools.check import BadInput
 
 _TEXT = "The ledger: every claim, how it stands in the literature, and what was measured for it."
 _OPTIONS: dict[str, tuple[Any, Any, str]] = {
@@ -102,9 +102,9 @@ def _show(entries: Any, missed: list[tuple[str, str]], as_json: bool) -> int:
         print(json.dumps(plain([dataclasses.asdict(entry) for entry in entries]), indent=2, allow_nan=False))
         return 1 if failed else 0
     console = Console(highlight=False)
-    colours = {"holds": "green", "fails": "red", "not measured": "yellow"}
+    colors = {"holds": "green", "fails": "red", "not measured": "yellow"}
     for entry in entries:
-        console.print(f"[bold]{entry.id}[/]  {entry.status}  [{colours[entry.verdict]}]{entry.verdict}[/]")
+        console.print(f"[bold]{entry.id}[/]  {entry.status}  [{colors[entry.verdict]}]{entry.verdict}[/]")
         console.print(Padding("\n".join(_lines(entry)), (0, 0, 1, 2)))
     for name, why in missed:
         console.print(f"{name} was not measured: {why}", style="yellow", soft_wrap=True, markup=False)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from attnflow.studies.check import BadInput
+from attnflow.studies.tools.check import BadInput
 
 HELP = """usage: attnflow COMMAND
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from attnflow.studies.check import BadInput
+from attnflow.studies.tools.check import BadInput
 
 # The options of everything that writes a folder: type, default, help.
 RUN: dict[str, tuple[Any, Any, str]] = {

@@ -9,7 +9,7 @@ import shlex
 from typing import Any
 
 from attnflow.cli.options import OUT, RUN, configure, no_more, parse
-from attnflow.studies.check import BadInput, Check, used_in_words
+from attnflow.studies.tools.check import BadInput, Check, used_in_words
 
 
 def list_(argv: list[str]) -> int:
@@ -109,9 +109,9 @@ def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: 
         return 1 if failed else 0
     console.print(table(outcome.checks))
     for claim in outcome.record["claims"]:
-        colour = {"holds": "green", "fails": "red"}.get(claim["verdict"], "yellow")
+        color = {"holds": "green", "fails": "red"}.get(claim["verdict"], "yellow")
         statement, source = (escape(to_text(claim[key])) for key in ("statement", "source"))
-        console.print(f"[{colour}]{claim['verdict']}[/]  {statement} [dim]({source})[/]", soft_wrap=True)
+        console.print(f"[{color}]{claim['verdict']}[/]  {statement} [dim]({source})[/]", soft_wrap=True)
     count = len(outcome.checks)
     console.print(f"\n[red]{failed} of {count} checks fail[/]" if failed else f"\nall {count} checks hold")
     console.print("wrote " + ", ".join(map(str, outcome.written)), soft_wrap=True, markup=False)

@@ -7,7 +7,7 @@ import sys
 
 from attnflow.cli.main import COMMANDS
 from attnflow.cli.options import RUN
-from attnflow.studies.check import BadInput
+from attnflow.studies.tools.check import BadInput
 
 _BASH = """_attnflow() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" words="{commands}"

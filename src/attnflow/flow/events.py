@@ -6,10 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from attnflow._arrays import positive
-from attnflow.flow.loop import largest
-from attnflow.flow.stepping import tolerances
+from attnflow.flow.steps.loop import largest
+from attnflow.flow.steps.stepping import tolerances
 from attnflow.measures import FlowingMeasure, Particles
+from attnflow.numerics.arrays import positive
 
 
 class Steady(eqx.Module):

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from attnflow import _check as check
-from attnflow._arrays import known, positive
 from attnflow.flow.path import Path, Status
 from attnflow.flow.progress import tracker
 from attnflow.measures import FlowingMeasure, Particles
+from attnflow.numerics.arrays import known, positive
 from attnflow.transport.steps import Degenerate, Flow, Heat, Step, movable
 
 # Weights of the last potentials in the first guess of the next: the polynomial through them, one step on.

@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from attnflow import _check as check
-from attnflow._arrays import cast, known, positive
+from attnflow.fields.schedules import Scheduled
 from attnflow.flow.path import Path, Status
 from attnflow.flow.progress import tracker
 from attnflow.flow.report import described, worst
-from attnflow.flow.schedules import Scheduled
 from attnflow.flow.verdict import check_resolved
 from attnflow.measures import FlowingMeasure, Measure, Velocity, velocity_of
 from attnflow.measures.velocity import Of
+from attnflow.numerics.arrays import cast, known, positive
 from attnflow.sums import Engine, Request, check_request
 
 
@@ -139,7 +139,7 @@ def _run(stack: Stack, mu: FlowingMeasure, state: PyTree, numbers: Int[Array, " 
     def body(state: PyTree, k: Array) -> tuple[PyTree, tuple[PyTree, PyTree]]:
         nonlocal engines
         after, report, engines = stack.layer(mu.with_state(state), k)
-        state = cast(mu.settle(after.state), mu.dtype)
+        state = cast(mu.retract(after.state), mu.dtype)
         return state, (state, report)
 
     states, reports = jax.lax.scan(body, state, numbers)[1]

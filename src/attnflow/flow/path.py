@@ -9,11 +9,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._arrays import array, known
 from attnflow._check import folder as folder_
 from attnflow._check import refusal
 from attnflow.flow.observe import Observed
 from attnflow.measures import FlowingMeasure
+from attnflow.numerics.arrays import array, known
 
 Kind = Literal["reached", "blow-up", "stalled", "budget", "unresolved", "stopped", "steady", "consensus", "interrupted"]
 
@@ -86,7 +86,7 @@ class Path:
 
     def save(self, folder: Any) -> None:
         """Write the path to a new folder, which `af.load_path` reads."""
-        from attnflow.flow.record import save_path
+        from attnflow.flow.storage.record import save_path
 
         save_path(self, folder_("folder", folder))
 

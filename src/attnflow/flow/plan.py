@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from attnflow import _check as check
-from attnflow.flow.segment import Problem, extent
+from attnflow.flow.steps.segment import Problem, extent
 from attnflow.measures import FlowingMeasure, velocity_of
 from attnflow.measures.field import check_at
 from attnflow.sums import Request, merged, request
@@ -37,7 +37,7 @@ def planned(problem: Problem, state: PyTree, t: Any, sums: Request | None) -> Pr
     mu = problem.measure.with_state(state)
     asked = request(sums)
     if not asked.by_value(mu.dim, mu.pairs):
-        return with_sums(problem, None if sums is None else sums.settled())
+        return with_sums(problem, None if sums is None else sums.decided())
     # Where they do not stay on a sphere, tokens leave a circle in their first step, beyond the tolerance of its series.
     asked, time = asked.for_motion() if mu.space.radius is None else asked, jnp.asarray(t, mu.dtype)
     engine = merged(velocity_of(problem.field, mu, time, asked).engines)

@@ -15,21 +15,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnflow import _check as check
-from attnflow._arrays import array, known, positive
-from attnflow.flow.clock import depends_on_time
 from attnflow.flow.events import fitted
 from attnflow.flow.observe import split
 from attnflow.flow.path import Path, Status
 from attnflow.flow.plan import at_state, outgrown, planned, with_sums
 from attnflow.flow.progress import tracker
-from attnflow.flow.record import End, Frames, Record, figures_of, load_path, path_of
 from attnflow.flow.report import described, worst
-from attnflow.flow.segment import Carry, Problem, frame, segment, start
-from attnflow.flow.stepping import Carried, Settled, controller, tolerances
-from attnflow.flow.store import Store, fingerprint, provenance
-from attnflow.flow.times import Block, Times, blocks, times, widest
+from attnflow.flow.steps.clock import depends_on_time
+from attnflow.flow.steps.segment import Carry, Problem, frame, segment, start
+from attnflow.flow.steps.stepping import Carried, Retracted, controller, tolerances
+from attnflow.flow.steps.times import Block, Times, blocks, times, widest
+from attnflow.flow.storage.folder import Store, fingerprint, provenance
+from attnflow.flow.storage.record import End, Frames, Record, figures_of, load_path, path_of
 from attnflow.flow.verdict import check_resolved, resolved, verdict
 from attnflow.measures import FlowingMeasure, Measure, Noise
+from attnflow.numerics.arrays import array, known, positive
 from attnflow.sums import Engine, Request, check_request
 
 # The step budget while tracing: reverse-mode memory grows like its square root.
@@ -179,7 +179,7 @@ def _warn_of_late_times(problem: Problem, span: Times) -> None:
 
 
 def _name(field: Any) -> str:
-    """A field by its type, a law with its normalisation."""
+    """A field by its type, a law with its normalization."""
     normalize = getattr(field, "normalize", None)
     return type(field).__name__ + ("" if normalize is None else f" with {type(normalize).__name__}")
 
@@ -187,7 +187,7 @@ def _name(field: Any) -> str:
 def _cure(field: Any) -> str:
     """What helps against a velocity that is not finite."""
     if any(hasattr(part, "log_scale") for part in jax.tree.leaves(field, is_leaf=lambda part: hasattr(part, "log_scale"))):
-        return "; an unnormalised law with large logits needs Unnormalized(log_scale=...)"
+        return "; an unnormalized law with large logits needs Unnormalized(log_scale=...)"
     return "; look at field.at(mu, t0) on the tokens"
 
 
@@ -203,10 +203,10 @@ def problem_of(field, mu, length, rtol, atol, solver, step, sums, observe, until
     own = mu.own_steps(array(length / 32, mu.dtype) if step is None else step)
     if own is not None and given:
         raise ValueError(f"a {type(mu).__name__} is stepped by its own scheme, got {', '.join(given)}; leave it out, or give step=")
-    settled = Settled(mu.default_solver(noise) if solver is None else solver, mu.settle)
+    retracted = Retracted(mu.default_solver(noise) if solver is None else solver, mu.retract)
     steps = controller(rtol, atol, step, mu.error_norm, jumps) if own is None else Carried(own, jumps)
     adaptive = rtol if own is None and step is None else None
-    return Problem(field, mu, settled, steps, sums, observe, fitted(until, rtol, atol), noise, None, adaptive, keep_states)
+    return Problem(field, mu, retracted, steps, sums, observe, fitted(until, rtol, atol), noise, None, adaptive, keep_states)
 
 
 def _store(out: Any, problem: Problem, engines: tuple[Engine, ...], span: Times, max_steps: int) -> Store:

@@ -21,13 +21,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from attnflow import _check as check
-from attnflow._arrays import array, floats, known, positive
-from attnflow._rows import dot
 from attnflow.attention.law import Attention
-from attnflow.attention.normalisations.softmax import Softmax
-from attnflow.attention.normalisations.unnormalized import Unnormalized
+from attnflow.attention.normalizations.softmax import Softmax
+from attnflow.attention.normalizations.unnormalized import Unnormalized
 from attnflow.flow.progress import tracker
 from attnflow.measures import Particles
+from attnflow.numerics.arrays import array, floats, known, positive
+from attnflow.numerics.rows import dot
 
 # The longest step of s, and the most by which the logarithm of a rate that counts may change in a step. Rates below e^-40 of the largest
 # do not count. A merger that takes more steps than a stretch has is followed in several.
@@ -104,7 +104,7 @@ def _staircase(law: Any, mu: Any, log_t1: Any, radius: Any, progress: bool) -> S
 
 
 def _simple(law: Any, mu: Any) -> tuple[Array, Array | None, float]:
-    """beta, what is added to beta(<x,y> - 1) if rows are not normalised, and c; an error that says what is missing for other laws."""
+    """beta, what is added to beta(<x,y> - 1) if rows are not normalized, and c; an error that says what is missing for other laws."""
     if not isinstance(law, Attention) or law.mask is not None or not isinstance(law.normalize, Softmax | Unnormalized):
         raise TypeError(check.refusal("law", "af.simple_attention(beta, d), with softmax or Unnormalized and no mask", law))
     mu = check.measure("mu", mu, Particles, "Particles, tokens on the sphere")

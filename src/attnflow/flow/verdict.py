@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from attnflow._arrays import array
 from attnflow.flow.path import Kind, Status
-from attnflow.flow.record import figures_of
-from attnflow.flow.segment import Carry, Problem, segment
-from attnflow.flow.times import Times, widest
+from attnflow.flow.steps.segment import Carry, Problem, segment
+from attnflow.flow.steps.times import Times, widest
+from attnflow.flow.storage.record import figures_of
 from attnflow.measures import FlowingMeasure
+from attnflow.numerics.arrays import array
 
 # The error of a time by the tolerance of the steps, relative to the time since t0. A blow-up is looked for so many errors beyond t1, if the
 # state changes by this part within one.

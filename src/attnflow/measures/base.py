@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from attnflow import _check as check
-from attnflow._arrays import positive
 from attnflow.measures.closed_forms import ClosedForms
 from attnflow.measures.tilt import Tilt, TiltedAtoms
 from attnflow.measures.velocity import Affine, Velocity, as_velocity, checked
+from attnflow.numerics.arrays import positive
 from attnflow.spaces import Space
 from attnflow.sums import Atoms, Logit, Mask, Request, warn_of_round_off
 
@@ -85,7 +85,7 @@ class FlowingMeasure(Measure):
         """The push-forward of the measure under a map of points."""
 
     @abc.abstractmethod
-    def settle(self, state: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+    def retract(self, state: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
         """A state with round-off and truncation error removed: back on the space, symmetric."""
 
     @staticmethod
@@ -199,7 +199,7 @@ class FlowingMeasure(Measure):
 
     def _rate(self, velocity: Callable, t: Any, state: PyTree) -> PyTree:
         """A stage of a step may lie a little off the space: the velocity is that at the point it belongs to."""
-        mu = self.with_state(self.settle(state))
+        mu = self.with_state(self.retract(state))
         return mu.rate(velocity(mu, t))
 
     def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver:

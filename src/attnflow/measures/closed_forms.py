@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from attnflow._arrays import floats, known
 from attnflow._check import refusal
 from attnflow.measures.line import Law
 from attnflow.measures.velocity import Velocity
+from attnflow.numerics.arrays import floats, known
 
 _NORMAL = "a Gaussian or a GaussianMixture"
 

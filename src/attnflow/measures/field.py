@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._arrays import floats
 from attnflow.measures.base import FlowingMeasure
 from attnflow.measures.velocity import Mapped, Velocity, total, velocity_of
+from attnflow.numerics.arrays import floats
 from attnflow.sums import Request, check_request
 
 

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from attnflow._arrays import array, floats, known, on_host, one_program, shares
 from attnflow._check import instance
 from attnflow.measures.base import FlowingMeasure, Noise, moved, values_of
 from attnflow.measures.line import Tokens
 from attnflow.measures.velocity import Velocity
+from attnflow.numerics.arrays import array, floats, known, on_host, one_program, shares
 from attnflow.spaces import Euclidean, Space, space_from
 from attnflow.sums import Atoms, Mask
 
@@ -82,9 +82,9 @@ class Particles(FlowingMeasure):
     @property
     @one_program
     def cov(self) -> Float[Array, "d d"]:
-        centred = self.points - self.mean[None]
-        scaled = centred / len(centred) if self.weights is None else centred * self.weights[:, None]
-        return centred.T @ scaled
+        centerd = self.points - self.mean[None]
+        scaled = centerd / len(centerd) if self.weights is None else centerd * self.weights[:, None]
+        return centerd.T @ scaled
 
     def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
         values = values_of(f, self.points)
@@ -141,13 +141,13 @@ class Particles(FlowingMeasure):
     def default_step(self, noise: Noise | None, length: float) -> float | None:
         return None if noise is None else length / _STEPS
 
-    def settle(self, state: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    def retract(self, state: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return self.space.nearest(state)
 
     def motion(self, velocity: Callable, noise: Noise | None = None) -> diffrax.AbstractTerm:
         r"""With noise $dx = v\,dt + \sigma P_x \circ dB$, in the sense of Stratonovich: on the sphere this is Brownian motion there."""
         drift = super().motion(velocity)
-        return drift if noise is None else diffrax.MultiTerm(drift, Shaken(self, noise))
+        return drift if noise is None else diffrax.MultiTerm(drift, BrownianTerm(self, noise))
 
     def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver:
         return diffrax.Tsit5() if noise is None else diffrax.Heun()
@@ -172,14 +172,14 @@ class Particles(FlowingMeasure):
         return variables
 
 
-class Shaken(diffrax.AbstractTerm):
+class BrownianTerm(diffrax.AbstractTerm):
     """`sigma P_x o dB` over one step, whose increment is drawn from the key of the noise: the solver gives every step a key of its own."""
 
     measure: Particles
     noise: Noise
 
     def vf(self, t, y, args):
-        return self.measure.settle(y)
+        return self.measure.retract(y)
 
     def contr(self, t0, t1, **kwargs):
         points, key = self.measure.points, self.noise.key

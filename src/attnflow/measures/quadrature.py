@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from attnflow._arrays import known, positive
 from attnflow._check import count, measure, warn
 from attnflow.measures.base import Measure
 from attnflow.measures.particles import Particles
+from attnflow.numerics.arrays import known, positive
 
 # The most nodes an axis, by dimension: 2^22 in all.
 _MOST_NODES = {1: 2**22, 2: 2**11, 3: 161}

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from attnflow import _check as check
-from attnflow._arrays import floats, one_program, positive
-from attnflow.measures.mixture import GaussianMixture
+from attnflow.measures.gaussians.mixture import GaussianMixture
 from attnflow.measures.particles import Particles
+from attnflow.numerics.arrays import floats, one_program, positive
 from attnflow.spaces import Ellipsoid, Sphere
 
 

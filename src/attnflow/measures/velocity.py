@@ -8,9 +8,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._arrays import floats, rows, stored
 from attnflow._check import function, instance, shown
-from attnflow._rows import times
+from attnflow.numerics.arrays import floats, rows, stored
+from attnflow.numerics.rows import times
 
 
 class Velocity(eqx.Module):

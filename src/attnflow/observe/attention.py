@@ -1,15 +1,17 @@
 """How sharply tokens attend."""
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from attnflow import _check as check
-from attnflow._arrays import cast
 from attnflow.attention.law import Attention
 from attnflow.measures import Particles
+from attnflow.numerics.arrays import cast, positive
 from attnflow.sums import Request, check_request, log_integral
 
 
@@ -40,3 +42,65 @@ def attention_entropy(law: Any, mu: Particles, sums: Request | None = None) -> F
     # Rows of sum s, without normalization: p = s q has the entropy s (H(q) - log s).
     log_sums = total + log_scale.astype(mu.dtype)
     return jnp.exp(log_sums) * (found - log_sums)
+
+
+# The whole matrix is made: 128 MB in double precision.
+_MOST = 4096
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Leaders:
+    """Whom the rows of an attention matrix pick; with a leading axis for the heads of `MultiHead`.
+
+    - `picked`: the token that each row weighs most.
+    - `tokens`: the leaders, those that some row picks, increasing; over all heads.
+    - `distance`: `1 - max_j P_ij`, half the L1 distance of row i to the nearest Boolean row; 0 for a row that picks one token.
+    """
+
+    picked: Int[np.ndarray, "... n"]
+    tokens: Int[np.ndarray, " k"]
+    distance: Float[np.ndarray, "... n"]
+
+    def undecided(self, tolerance: float = 1e-3) -> int:
+        """How many rows are further than the tolerance from Boolean."""
+        positive("tolerance", tolerance)
+        return int((self.distance > tolerance).sum())
+
+    def __str__(self) -> str:
+        return f"{len(self.tokens)} leaders of {self.picked.shape[-1]} tokens, rows that are not Boolean to 1e-3: {self.undecided()}"
+
+
+class AttentionRank(NamedTuple):
+    """`numerical`: singular values above the tolerance times the largest. `stable`: `|P|_F^2 / |P|_2^2`, at most the rank."""
+
+    numerical: Int[np.ndarray, "..."]
+    stable: Float[np.ndarray, "..."]
+
+
+def leaders(law: Any, mu: Any) -> Leaders:
+    """Whom each token of `mu`, which are `Particles`, attends to.
+
+    In $d = 1$ with $V > 0$ and $A > 0$ all rows but at most one pick the largest or the smallest token, in the limit (arXiv:2305.05465).
+    It is about the tokens themselves: of a path of `af.rescaled(law)` give $e^{tV} z$.
+    """
+    matrix = _matrix(law, mu)
+    picked = matrix.argmax(axis=-1)
+    return Leaders(picked, np.unique(picked), np.maximum(1 - matrix.max(axis=-1) / matrix.sum(axis=-1), 0))
+
+
+def attention_rank(law: Any, mu: Any, tolerance: Any = 1e-6) -> AttentionRank:
+    """The numerical and the stable rank of the attention matrix of `Particles`, for every head of `MultiHead`."""
+    least = float(positive("tolerance", tolerance))
+    s = np.linalg.svd(_matrix(law, mu), compute_uv=False)
+    return AttentionRank((s > least * s[..., :1]).sum(axis=-1), (s**2).sum(axis=-1) / s[..., 0] ** 2)
+
+
+def _matrix(law: Any, mu: Any) -> Float[np.ndarray, "... n n"]:
+    """The attention matrix on the host."""
+    if isinstance(law, type) or not callable(getattr(law, "weights", None)):
+        raise TypeError(check.refusal("law", "a law with an attention matrix, Attention or MultiHead", law))
+    mu = check.measure("mu", mu, Particles, "Particles")
+    n = len(mu.points)
+    if n > _MOST:
+        raise ValueError(f"the whole attention matrix is made, for at most {_MOST} tokens, got {n}; give a part of them")
+    return np.asarray(law.weights(mu.points, mu), dtype=float)

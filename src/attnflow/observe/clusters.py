@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attnflow import _check as check
-from attnflow._arrays import floats, positive
 from attnflow.measures import Grid, Particles
+from attnflow.numerics.arrays import floats, positive
 
-# Pairs of neighbours that are listed at once; with more, whole cells of tokens are united first. In more coordinates than FLAT a cell has
-# too many neighbours, and blocks of rows are compared with all.
+# Pairs of neighbors that are listed at once; with more, whole cells of tokens are united first. In more coordinates than FLAT a cell has
+# too many neighbors, and blocks of rows are compared with all.
 _PAIRS, _FLAT, _BLOCK = 2**23, 3, 2**24
 # Tokens of a cell that count as few, and how many of a cell are tried.
 _FEW, _TRIES = 32, 8
@@ -24,12 +24,12 @@ _SMALL = 512
 @dataclasses.dataclass(frozen=True)
 class Clusters:
     """`labels [n]` of the tokens, by falling mass of their clusters (-1 for tokens that were left out); `masses [k]`; `sizes [k]` in
-    tokens; `centres [k, d]`, the weighted means, brought back to the space."""
+    tokens; `centers [k, d]`, the weighted means, brought back to the space."""
 
     labels: Int[np.ndarray, " n"]
     masses: Float[np.ndarray, " k"]
     sizes: Int[np.ndarray, " k"]
-    centres: Float[np.ndarray, "k d"]
+    centers: Float[np.ndarray, "k d"]
 
     @property
     def count(self) -> int:
@@ -65,8 +65,8 @@ def clusters(mu: Any, radius: Any, floor: float = 0.0) -> Clusters:
     place[rank] = np.arange(len(rank))
     labels = np.full(len(weights), -1)
     labels[kept] = place[found]
-    centres = np.stack([np.bincount(found, weights[kept] * x) for x in points.T], axis=1)[rank] / masses[rank, None]
-    return Clusters(labels, masses[rank], np.bincount(found)[rank], mu.space.place(centres))
+    centers = np.stack([np.bincount(found, weights[kept] * x) for x in points.T], axis=1)[rank] / masses[rank, None]
+    return Clusters(labels, masses[rank], np.bincount(found)[rank], mu.space.place(centers))
 
 
 def components(points: Float[np.ndarray, "n d"], reach: float) -> Int[np.ndarray, " n"]:
@@ -190,8 +190,8 @@ def _by_blocks(points: np.ndarray, reach: float) -> np.ndarray:
     for start in range(0, n, rows):
         block = points[start : start + rows]
         # Squares of differences about the block's own middle keep the digits of close pairs.
-        centre = block.mean(axis=0)
-        a, b = block - centre, points[start:] - centre
+        center = block.mean(axis=0)
+        a, b = block - center, points[start:] - center
         square = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2 * a @ b.T
         slack = 1e-14 * ((a**2).sum(axis=1).max() + (b**2).sum(axis=1).max())
         i, j = np.nonzero(square <= reach**2 + slack)

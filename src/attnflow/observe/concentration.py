@@ -5,10 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import square
 from attnflow._check import measure
-from attnflow._rows import dot, times
 from attnflow.measures import Grid, Particles
+from attnflow.numerics.arrays import square
+from attnflow.numerics.rows import dot, times
 
 
 def misalignment(mu: Any, projector: Any) -> Float[Array, ""]:

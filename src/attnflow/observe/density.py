@@ -6,8 +6,8 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._arrays import positive
 from attnflow.measures import Measure, Particles
+from attnflow.numerics.arrays import positive
 from attnflow.sums import Request, check_request
 from attnflow.transport.kernel_density import KernelDensity, smoothed
 

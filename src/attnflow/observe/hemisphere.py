@@ -7,12 +7,12 @@ import numpy as np
 from jaxtyping import Bool
 
 from attnflow import _check as check
-from attnflow._arrays import positive
 from attnflow.measures import Particles
+from attnflow.numerics.arrays import positive
 
 
 def in_hemisphere(mu: Any) -> bool:
-    r"""Whether some $w$ has $\langle w, x_i\rangle > 0$ for all tokens, by a linear program: maximise $m$ with
+    r"""Whether some $w$ has $\langle w, x_i\rangle > 0$ for all tokens, by a linear program: maximize $m$ with
     $\langle w, x_i\rangle \ge m$, $|w_k| \le 1$.
 
     If so, simple attention takes them to one point (arXiv:2312.10794). A margin within the round-off of the program counts as none.
@@ -28,11 +28,11 @@ def in_hemisphere(mu: Any) -> bool:
     return bool(found.x[-1] > 1e-9)
 
 
-def renyi_centres(mu: Any, delta: Any, strong: bool = False) -> Bool[np.ndarray, " n"]:
-    r"""Which tokens, in their order, are Renyi centres: farther than the angle $\delta$ from all centres before them;
+def renyi_centers(mu: Any, delta: Any, strong: bool = False) -> Bool[np.ndarray, " n"]:
+    r"""Which tokens, in their order, are Renyi centers: farther than the angle $\delta$ from all centers before them;
     strong ones from all tokens before them.
 
-    Under causal attention tokens gather around the centres, and around strong ones for ever (arXiv:2411.04990).
+    Under causal attention tokens gather around the centers, and around strong ones for ever (arXiv:2411.04990).
     """
     points, angle = _points(mu), float(positive("delta", delta))
     check.flag("strong", strong)

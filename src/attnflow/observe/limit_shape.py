@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attnflow import _check as check
-from attnflow._arrays import floats, known, positive, square
-from attnflow._dominant import dominant
 from attnflow.flow.path import Path
 from attnflow.measures import Gaussian, Particles
+from attnflow.numerics.arrays import floats, known, positive, square
+from attnflow.numerics.dominant import dominant
 from attnflow.observe.places import hull, places
 
 Shape = Literal[
@@ -60,7 +60,7 @@ def limit_shape(path: Path, value: Any = None, direction: Any = None, tolerance:
     **Arguments:**
 
     - `value`: $V$ of the law, for a path of the frame `af.rescaled(law)` in $\mathbb{R}^d$. If its largest eigenvalue is positive and $V$
-      is a multiple of the identity on the eigenvectors of it, only the coordinates along these must settle, that is the products with
+      is a multiple of the identity on the eigenvectors of it, only the coordinates along these must retract, that is the products with
       *left* eigenvectors: hyperplanes for a simple eigenvalue, polytope × subspace for a multiple one (arXiv:2305.05465).
     - `direction`: instead, the covector `[d]` whose products with tokens are the coordinate across the hyperplanes.
     - `tolerance`: lengths below this part of the size of the cloud, the largest it had, are zero.

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float, PRNGKeyArray
 
 from attnflow import _check as check
-from attnflow._arrays import known, positive
 from attnflow.measures import Particles
 from attnflow.measures.field import check_at
 from attnflow.measures.velocity import velocity_of
+from attnflow.numerics.arrays import known, positive
 
 
 def local_lipschitz(
@@ -56,8 +56,8 @@ def _largest_singular(law: Any, mu: Particles, start: Array, iterations: int) ->
     return value, change
 
 
-def linearisation(field: Any, mu: Particles, t: Any = 0.0) -> Complex[Array, " k"]:
-    r"""The eigenvalues of the flow linearised at tokens that stand still, by falling real part: where one is positive, they are a saddle.
+def linearization(field: Any, mu: Particles, t: Any = 0.0) -> Complex[Array, " k"]:
+    r"""The eigenvalues of the flow linearized at tokens that stand still, by falling real part: where one is positive, they are a saddle.
 
     In coordinates of the tangent spaces: $n d$ of them in $\mathbb{R}^d$, $n (d-1)$ on the sphere and the ellipsoid. At clusters of
     simple attention this is the Hessian of the energy up to the metric, and they are real.
@@ -83,7 +83,7 @@ def lyapunov_exponents(
     field: Any, mu: Particles, t1: Any, steps: int = 200, count: int = 1, key: PRNGKeyArray | None = None
 ) -> Float[Array, " k"]:
     """The `count` largest Lyapunov exponents of the flow from these tokens over $[0, t_1]$: the mean growth rates of small changes, by the
-    tangent flow with an orthonormalisation after each of `steps` equal Runge-Kutta steps (Benettin et al. 1980)."""
+    tangent flow with an orthonormalization after each of `steps` equal Runge-Kutta steps (Benettin et al. 1980)."""
     check.field("field", field)
     mu = check.measure("mu", mu, Particles, "Particles")
     check.count("count", count, 1, len(mu.points) * mu.dim)

@@ -39,12 +39,12 @@ def places(x: Float[np.ndarray, "n m"], radius: float) -> Places | None:
 def hull(points: Float[np.ndarray, "k m"], slack: float) -> Hull | None:
     """The hull in the affine space that the points span, up to `slack`; `None` where that has too many dimensions to list its facets."""
     k = len(points)
-    centred = points - points.mean(axis=0)
-    _, size, axes = np.linalg.svd(centred, full_matrices=False)
+    centerd = points - points.mean(axis=0)
+    _, size, axes = np.linalg.svd(centerd, full_matrices=False)
     dim = int((size > slack).sum())
     if k == dim + 1 or dim == 0:
         return Hull(np.ones(k, dtype=bool), np.zeros(k))
-    x = centred @ axes[:dim].T
+    x = centerd @ axes[:dim].T
     if dim == 1:
         ends = np.isin(np.arange(k), [x[:, 0].argmin(), x[:, 0].argmax()])
         return Hull(ends, np.minimum(x[:, 0] - x[:, 0].min(), x[:, 0].max() - x[:, 0]))

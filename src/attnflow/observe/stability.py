@@ -18,11 +18,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._arrays import floats
-from attnflow._special import zonal_harmonic, zonal_slope
 from attnflow.measures import Particles
-from attnflow.measures.around import rule_around
+from attnflow.measures.grid.zonal import rule_around
 from attnflow.measures.velocity import velocity_of
+from attnflow.numerics.arrays import floats
+from attnflow.numerics.special import zonal_harmonic, zonal_slope
 from attnflow.spaces import Sphere
 
 # Above this many pairs of a query and a key the kernel is too narrow.
@@ -35,7 +35,7 @@ def growth_rates(field: Any, dim: int, modes: int | Sequence[int] = 8, noise: An
 
     **Arguments:**
 
-    - `field`: a law that looks the same in every direction, of any normalisation, with any number of heads.
+    - `field`: a law that looks the same in every direction, of any normalization, with any number of heads.
     - `modes`: the degrees $k$, or the largest of them.
     - `noise`: $\sigma$ of a Brownian motion of every token, which takes $\frac12 \sigma^2 k(k+d-2)$ from the rate of mode $k$.
     - `t`: the time, for fields that depend on it.

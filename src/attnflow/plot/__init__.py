@@ -2,7 +2,7 @@
 
 from attnflow.plot.densities import densities as densities
 from attnflow.plot.densities import ellipses as ellipses
-from attnflow.plot.look import COLOURS as COLOURS
+from attnflow.plot.look import COLORS as COLORS
 from attnflow.plot.look import COLUMN as COLUMN
 from attnflow.plot.look import PAGE as PAGE
 from attnflow.plot.look import look as look

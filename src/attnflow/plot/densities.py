@@ -8,7 +8,7 @@ import numpy as np
 from attnflow import _check as check
 from attnflow.flow.path import Path
 from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure
-from attnflow.plot.look import COLOURS, COLUMN, check_axes, look, new_figure
+from attnflow.plot.look import COLORS, COLUMN, check_axes, look, new_figure
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -40,7 +40,7 @@ def densities(path: Path, ax: "matplotlib.axes.Axes | None" = None, *, frame: in
             return ax
         (name,) = grid.axis_names
         values = np.stack([np.asarray(path[i].density).ravel() for i in range(len(path))], axis=1)
-        drawn = ax.pcolormesh(np.asarray(path.ts), grid.axes[0].centres, values, cmap="cividis", shading="gouraud", rasterized=True)
+        drawn = ax.pcolormesh(np.asarray(path.ts), grid.axes[0].centers, values, cmap="cividis", shading="gouraud", rasterized=True)
         ax.set(xlabel="$t$", ylabel="$x$" if name == "x" else name)
         ax.figure.colorbar(drawn, ax=ax, label="density", fraction=0.05)
     return ax
@@ -75,7 +75,7 @@ def _ellipses(path: Path, ax: Any, count: int) -> None:
     states = [path[i] for i in range(len(path))]
     if path.measure.dim != 2:
         values = np.stack([np.linalg.eigvalsh(np.asarray(mu.cov)) for mu in states])
-        ax.semilogy(np.asarray(path.ts), np.maximum(values, 1e-300), color=COLOURS[0])
+        ax.semilogy(np.asarray(path.ts), np.maximum(values, 1e-300), color=COLORS[0])
         ax.set(xlabel="$t$", ylabel="eigenvalues of the covariance")
         return
     means, covs = (np.stack([np.asarray(part) for part in parts])[:, None] for parts in zip(*((mu.mean, mu.cov) for mu in states)))
@@ -91,8 +91,8 @@ def _(mu: GaussianMixture, path: Path, part: Any) -> float:
         _outlines(ax, ts, means[..., :2], covs[..., :2, :2], 5)
         return 0.5
     for k, (mean, spread) in enumerate(zip(means[..., 0].T, np.sqrt(np.maximum(covs[..., 0, 0], 0)).T)):
-        ax.plot(ts, mean, color=COLOURS[k % len(COLOURS)])
-        ax.fill_between(ts, mean - spread, mean + spread, color=COLOURS[k % len(COLOURS)], alpha=0.25, linewidth=0)
+        ax.plot(ts, mean, color=COLORS[k % len(COLORS)])
+        ax.fill_between(ts, mean - spread, mean + spread, color=COLORS[k % len(COLORS)], alpha=0.25, linewidth=0)
     ax.set(xlabel="$t$", ylabel="$x$")
     return 0.5
 

@@ -1,4 +1,4 @@
-"""One look for every figure: type, colours, sizes and resolution fit for a paper."""
+"""One look for every figure: type, colors, sizes and resolution fit for a paper."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnflow._arrays import positive
 from attnflow._check import refusal
+from attnflow.numerics.arrays import positive
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-# Okabe and Ito (2008): told apart under every common colour blindness. Yellow, the faintest on white, comes last.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#333333", "#56B4E9", "#F0E442")
+# Okabe and Ito (2008): told apart under every common color blindness. Yellow, the faintest on white, comes last.
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#333333", "#56B4E9", "#F0E442")
 
 # Widths of a column and of a page of text in inches, and dots an inch.
 COLUMN, PAGE, DPI = 3.4, 7.0, 300
@@ -54,7 +54,7 @@ def look() -> Iterator[None]:
     import matplotlib
     from cycler import cycler
 
-    with matplotlib.rc_context({**RC, "axes.prop_cycle": cycler(color=COLOURS)}):
+    with matplotlib.rc_context({**RC, "axes.prop_cycle": cycler(color=COLORS)}):
         yield
 
 

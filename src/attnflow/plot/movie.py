@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from attnflow import _check as check
-from attnflow._arrays import positive
 from attnflow.flow.path import Path
 from attnflow.measures import Particles
+from attnflow.numerics.arrays import positive
 from attnflow.plot.look import look, new_figure
 from attnflow.plot.tokens import projection, tokens
 

@@ -3,9 +3,9 @@
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from attnflow._arrays import floats
 from attnflow._check import instance
-from attnflow.plot.look import COLOURS, COLUMN, check_axes, look, new_figure, numbers
+from attnflow.numerics.arrays import floats
+from attnflow.plot.look import COLORS, COLUMN, check_axes, look, new_figure, numbers
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -37,8 +37,8 @@ def rates(
         raise ValueError(f"x and every series must be positive and of one length, got {', '.join(map(repr, bad)) or 'x'}")
     with look():
         ax = new_figure(COLUMN, 0.75 * COLUMN).add_subplot() if ax is None else ax
-        for (name, y), colour, mark in zip(values.items(), itertools.cycle(COLOURS), itertools.cycle("osD^vP*"), strict=False):
-            ax.loglog(x, y, marker=mark, markersize=3.5, color=colour, label=name)
+        for (name, y), color, mark in zip(values.items(), itertools.cycle(COLORS), itertools.cycle("osD^vP*"), strict=False):
+            ax.loglog(x, y, marker=mark, markersize=3.5, color=color, label=name)
         if slope is not None and values:
             y = list(values.values())[-1]
             guide = 0.5 * y[-1] * (x / x[-1]) ** slope

@@ -8,7 +8,7 @@ from attnflow import _check as check
 from attnflow.flow.path import Path
 from attnflow.measures import Measure
 from attnflow.plot.densities import draw
-from attnflow.plot.look import COLOURS, PAGE, look, new_figure
+from attnflow.plot.look import COLORS, PAGE, look, new_figure
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -34,6 +34,6 @@ def summary(path: Path, observed: dict[str, Any] | None = None) -> "matplotlib.f
         page.set_figheight((draw(path.measure, path, upper) + 0.24 * rows) * PAGE)
         for k, (name, values) in enumerate(numbers.items()):
             ax = lower.add_subplot(rows, min(3, len(numbers)), k + 1)
-            ax.plot(np.asarray(path.ts), values, color=COLOURS[k % len(COLOURS)])
+            ax.plot(np.asarray(path.ts), values, color=COLORS[k % len(COLORS)])
             ax.set(xlabel="$t$", ylabel=name.replace("_", " "))
     return page

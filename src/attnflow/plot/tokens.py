@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnflow import _check as check
-from attnflow._arrays import floats, positive
 from attnflow.flow.path import Path
 from attnflow.measures import Measure, Particles
+from attnflow.numerics.arrays import floats, positive
 from attnflow.plot.densities import draw
-from attnflow.plot.look import COLOURS, COLUMN, check_axes, look, new_figure, numbers
+from attnflow.plot.look import COLORS, COLUMN, check_axes, look, new_figure, numbers
 from attnflow.spaces import Space, Surface
 
 if TYPE_CHECKING:
     import matplotlib.axes
 
-# The opacity of a trail, and how much of a colour is left behind a body, whose face is nearly white.
+# The opacity of a trail, and how much of a color is left behind a body, whose face is nearly white.
 _TRAIL, _BEHIND, _FACE = 0.35, 0.25, 0.975
 
 
@@ -36,7 +36,7 @@ def tokens(
     - `mu`: tokens in $\mathbb{R}^d$ with $d \le 3$, or on a curve or a surface there: the circle, $S^2$, an ellipsoid, what
       `space.surface` shows.
     - `ax`: where to draw; a new figure if not given (`ax.figure.savefig(file)` writes it). $\mathbb{R}^3$ needs `projection="3d"`.
-    - `color`: one colour, or one a token.
+    - `color`: one color, or one a token.
     - `size`: the area of a dot of average mass, in square points.
     - `trail`: earlier states `[t, n, d]`, such as `path.states[:i + 1]`: a thin line behind each token (not in $\mathbb{R}^1$).
     - `view`: elevation and azimuth of the eye in degrees, for $\mathbb{R}^3$ and surfaces. What is behind a sphere or an ellipsoid is
@@ -67,7 +67,7 @@ def tokens(
         if ax is None:
             figure = new_figure(height=COLUMN if mu.dim > 1 else COLUMN / 4)
             ax = figure.add_subplot(projection=projection(mu.space, mu.dim))
-        dots = {"s": size * _masses(mu), "color": _colours(color, len(points))}
+        dots = {"s": size * _masses(mu), "color": _colors(color, len(points))}
         surface = mu.space.surface(mu.dim)
         if surface is not None and projection(mu.space, mu.dim) is None:
             _body(ax, surface, points, steps, dots, view)
@@ -123,8 +123,8 @@ def _solid(ax: Any, lines: np.ndarray, points: np.ndarray, steps: np.ndarray, do
         raise ValueError('tokens in R^3 need three-dimensional axes, got flat ones; make them with projection="3d"')
     for line in lines.swapaxes(0, 1):
         ax.plot(*line.T, color="0.65", linewidth=0.6)
-    for path, colour in zip(steps.swapaxes(0, 1), dots["color"]) if len(steps) > 1 else ():
-        ax.plot(*path.T, color=colour, alpha=_TRAIL, linewidth=0.5)
+    for path, color in zip(steps.swapaxes(0, 1), dots["color"]) if len(steps) > 1 else ():
+        ax.plot(*path.T, color=color, alpha=_TRAIL, linewidth=0.5)
     ax.scatter(*points.T, linewidths=0, **dots)
     ax.set(xlabel="$x_1$", ylabel="$x_2$", zlabel="$x_3$")
     ax.view_init(*view)
@@ -144,13 +144,13 @@ def _body(ax: Any, surface: Surface, points: np.ndarray, steps: np.ndarray, dots
     faces = [np.ones(part.shape[:-1], bool) if body is None else body.normal(part) @ eye[:, 2] >= 0 for part in everything]
     for near in (False, True):
         # Tokens pile up, and so would their opacity: what is behind is mixed with the face of the body instead.
-        colours = dots["color"] if near else dimmed
+        colors = dots["color"] if near else dimmed
         if not flat:
-            grey = np.full((1, 4), [0.6 if near else 0.85] * 3 + [1])
-            _trails(ax, _side(surface.lines @ eye, faces[2] == near), grey, zorder=0.5)
-        _trails(ax, _side(steps @ eye, faces[1] == near), colours, zorder=1.0 + near)
+            gray = np.full((1, 4), [0.6 if near else 0.85] * 3 + [1])
+            _trails(ax, _side(surface.lines @ eye, faces[2] == near), gray, zorder=0.5)
+        _trails(ax, _side(steps @ eye, faces[1] == near), colors, zorder=1.0 + near)
         kept = faces[0] == near
-        ax.scatter(*(points @ eye)[kept, :2].T, s=dots["s"][kept], color=colours[kept], linewidths=0, zorder=2 + 2 * near)
+        ax.scatter(*(points @ eye)[kept, :2].T, s=dots["s"][kept], color=colors[kept], linewidths=0, zorder=2 + 2 * near)
     x, y = 1.04 * np.abs(outline).max(axis=0)
     ax.set(xlim=(-x, x), ylim=(-y, y), xticks=[], yticks=[], aspect="equal")
     ax.set_axis_off()
@@ -169,12 +169,12 @@ def _side(lines: np.ndarray, kept: np.ndarray) -> np.ndarray:
     return np.where(kept[..., None], lines[..., :2], np.nan)
 
 
-def _trails(ax: Any, steps: np.ndarray, colours: np.ndarray, zorder: float = 1.0) -> None:
+def _trails(ax: Any, steps: np.ndarray, colors: np.ndarray, zorder: float = 1.0) -> None:
     """One line a token, from states `[t, n, 2]`; a line is broken where a state is NaN."""
     from matplotlib.collections import LineCollection
 
     if len(steps) > 1:
-        lines = LineCollection(list(steps.swapaxes(0, 1)), colors=colours, alpha=_TRAIL, linewidths=0.5, zorder=zorder)
+        lines = LineCollection(list(steps.swapaxes(0, 1)), colors=colors, alpha=_TRAIL, linewidths=0.5, zorder=zorder)
         ax.add_collection(lines, autolim=False)
 
 
@@ -183,17 +183,17 @@ def _masses(mu: Particles) -> np.ndarray:
     return np.ones(len(mu.points)) if mu.weights is None else np.asarray(mu.weights, dtype=float) * len(mu.points)
 
 
-def _colours(color: Any, n: int) -> np.ndarray:
-    """One colour a token, `[n, 4]`."""
+def _colors(color: Any, n: int) -> np.ndarray:
+    """One color a token, `[n, 4]`."""
     from matplotlib.colors import to_rgba_array
 
     try:
-        colours = to_rgba_array(COLOURS[0] if color is None else color)
+        colors = to_rgba_array(COLORS[0] if color is None else color)
     except (TypeError, ValueError, AttributeError):
         raise ValueError(check.refusal("color", "one color or one a token", color)) from None
-    if len(colours) not in (1, n):
-        raise ValueError(f"color must be one colour or one a token, {n}, got {len(colours)}")
-    return np.broadcast_to(colours, (n, 4))
+    if len(colors) not in (1, n):
+        raise ValueError(f"color must be one color or one a token, {n}, got {len(colors)}")
+    return np.broadcast_to(colors, (n, 4))
 
 
 def _limits(ax: Any, points: Any) -> None:

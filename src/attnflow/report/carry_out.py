@@ -22,7 +22,7 @@ from attnflow.report.folder import Folder
 from attnflow.report.page import page
 from attnflow.report.plain import plain, write_json, write_text
 from attnflow.studies import BadInput, Check, figures
-from attnflow.studies.parts import kept
+from attnflow.studies.tools.parts import kept
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "numpy", "matplotlib")
 

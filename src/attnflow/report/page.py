@@ -8,7 +8,7 @@ from typing import Any
 
 from attnflow.report.letters import to_text
 from attnflow.report.mathematics import to_html
-from attnflow.studies.check import used_in_words
+from attnflow.studies.tools.check import used_in_words
 
 _STYLE = """
 :root { --ink: #1b1e23; --faint: #5c6470; --line: #d9dde3; --good: #00694b; --bad: #a03a00; --back: #ffffff; --soft: #f5f6f8 }

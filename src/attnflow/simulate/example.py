@@ -40,7 +40,7 @@ query = 1.0                   # a number times the identity, a matrix [[...], ..
                               # or gaussian, goe, wigner: drawn at random
 key = 1.0
 value = 1.0
-normalisation = "softmax"     # softmax, sinkhorn, unnormalised, hardmax, sigmoid,
+normalization = "softmax"     # softmax, sinkhorn, unnormalized, hardmax, sigmoid,
                               # linear, sparsemax
 mask = "none"                 # none, causal, window or alibi
 # width = 16                  # needed by window: so many tokens, itself the last

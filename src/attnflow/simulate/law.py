@@ -17,7 +17,7 @@ class Law(Table, frozen=True):
     query: Weights = 1.0
     key: Weights = 1.0
     value: Weights = 1.0
-    normalisation: Literal["softmax", "sinkhorn", "unnormalised", "hardmax", "sigmoid", "linear", "sparsemax"] = "softmax"
+    normalization: Literal["softmax", "sinkhorn", "unnormalized", "hardmax", "sigmoid", "linear", "sparsemax"] = "softmax"
     mask: Literal["none", "causal", "window", "alibi"] = "none"
     width: Positive | None = None
     slope: Positive | None = None
@@ -38,7 +38,7 @@ class Law(Table, frozen=True):
             raise ValueError(
                 f"{at}.mask must be none where tokens have no order, got {self.mask!r} with the picture {measure.__struct_config__.tag!r}"
             )
-        if self.mask != "none" and self.normalisation == "sinkhorn":
+        if self.mask != "none" and self.normalization == "sinkhorn":
             raise ValueError(f"{at}.mask must be none under sinkhorn, whose causal matrix can only be the identity, got {self.mask!r}")
         if self.mask == "window" and self.width is None:
             raise ValueError(f"{at}.width is missing, it must be how many tokens a token sees, itself and those before it")
@@ -50,7 +50,7 @@ class Law(Table, frozen=True):
         """The keys that are not read, and why; the temperature of a head may also be that of the energy."""
         of = {"width": "window", "slope": "alibi"}
         idle = {key: f"of {mask}, got the mask {self.mask!r}" for key, mask in of.items() if self.mask != mask}
-        if self.normalisation == "hardmax" and not has_energy:
+        if self.normalization == "hardmax" and not has_energy:
             idle["temperature"] = "not seen by hardmax, which takes the largest logit"
         return idle
 
@@ -61,7 +61,7 @@ class Law(Table, frozen=True):
 
         keys = jax.random.split(key, 5)
         query, key_matrix, value = (_matrix(wanted, dim, k) for wanted, k in zip((self.query, self.key, self.value), keys[:3], strict=True))
-        normalize = {"unnormalised": "unnormalized"}.get(self.normalisation, self.normalisation).capitalize()
+        normalize = {"unnormalized": "unnormalized"}.get(self.normalization, self.normalization).capitalize()
         masks = {"none": lambda: None, "causal": af.Causal, "window": lambda: af.Window(self.width), "alibi": lambda: af.ALiBi(self.slope)}
         logit = getattr(af, self.logit)(query, key_matrix, temperature=self.temperature)
         law = af.Attention(logit, value, getattr(af, normalize)(), mask=masks[self.mask]())

@@ -46,7 +46,7 @@ class Measure(Table, frozen=True, tag_field="picture", metaclass=type("Meta", (m
     def build(self, seed: int, folder: pathlib.Path) -> Any:
         """The measure at the start; files are looked for in the folder."""
 
-    def settled(self, folder: pathlib.Path) -> "Measure":
+    def resolved(self, folder: pathlib.Path) -> "Measure":
         """This picture with what its files say; `ValueError` if its keys do not fit together."""
         return self
 
@@ -102,7 +102,7 @@ class Particles(Measure, frozen=True, tag="particles"):
         points = draw(self.n, self.dim, key=jax.random.key(seed), **scale).points
         return af.Particles(self.scale * points if self.start == "normal" else points, order=order, space=space)
 
-    def settled(self, folder: pathlib.Path) -> "Particles":
+    def resolved(self, folder: pathlib.Path) -> "Particles":
         if self.file is not None:
             n, dim = _stored(folder / self.file)
             self = msgspec.structs.replace(self, n=n, dim=dim)
@@ -156,7 +156,7 @@ class Gaussian(Measure, frozen=True, tag="gaussian"):
     def build(self, seed: int, folder: pathlib.Path) -> Any:
         return af.Gaussian(self.mean, self.cov)
 
-    def settled(self, folder: pathlib.Path) -> "Gaussian":
+    def resolved(self, folder: pathlib.Path) -> "Gaussian":
         if [self.dim] * self.dim != [len(row) for row in self.cov]:
             size = f"{self.dim} x {self.dim}"
             raise ValueError(f"measure.cov must be {size} like measure.mean, got rows of {[*map(len, self.cov)]} numbers")
@@ -164,8 +164,8 @@ class Gaussian(Measure, frozen=True, tag="gaussian"):
 
     def check_head(self, head: "Law", at: str) -> None:
         affine = ("softmax", "sinkhorn", "linear")
-        if head.normalisation not in affine:
-            raise ValueError(f"{at}.normalisation must be {listed(affine)}, for a Gaussian to stay one, got {head.normalisation!r}")
+        if head.normalization not in affine:
+            raise ValueError(f"{at}.normalization must be {listed(affine)}, for a Gaussian to stay one, got {head.normalization!r}")
         if head.hidden:
             raise ValueError(f"{at}.hidden must be 0, for a Gaussian to stay one, got {head.hidden}")
 
@@ -205,7 +205,7 @@ class Grid(Measure, frozen=True, tag="grid"):
             values = jnp.exp(-0.5 * jnp.sum(mesh.points**2, axis=1) / self.deviation**2)
         return af.Grid((values / jnp.sum(values * mesh.volumes)).reshape(mesh.shape), mesh)
 
-    def settled(self, folder: pathlib.Path) -> "Grid":
+    def resolved(self, folder: pathlib.Path) -> "Grid":
         if self.on_sphere and 2 * self.mode >= self.cells:
             raise ValueError(f"measure.mode must be below half of measure.cells, got {self.mode} of {self.cells} cells")
         width = 2 * self.half_width / self.cells

@@ -32,7 +32,7 @@ def read(file: pathlib.Path, seed: int | None = None) -> Spec:
         raise BadInput(f"{file.name} is not TOML: {error}; {_CURE}") from error
     try:
         _finite(values, "")
-        spec = _spec(values if seed is None else values | {"seed": seed}).settled(file.parent)
+        spec = _spec(values if seed is None else values | {"seed": seed}).resolved(file.parent)
         _used(values, spec)
         return spec
     except ValueError as error:

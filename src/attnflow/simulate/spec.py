@@ -75,10 +75,10 @@ class Spec(Table, frozen=True):
         """Whether a movie is wanted, and there is something for it to show."""
         return self.output.movie and self.measure.tokens and self.measure.dim <= 3
 
-    def settled(self, folder: pathlib.Path) -> "Spec":
+    def resolved(self, folder: pathlib.Path) -> "Spec":
         """This spec with what the files of the measure say; `ValueError` for what single keys cannot show."""
         self.time.check(self.measure)
-        self = msgspec.structs.replace(self, measure=self.measure.settled(folder))
+        self = msgspec.structs.replace(self, measure=self.measure.resolved(folder))
         self._check_room()
         for i, head in enumerate(self.heads):
             head.check(self.measure, "law" if len(self.heads) == 1 else f"law[{i}]")

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import known
 from attnflow._check import did_you_mean, instance, shown
+from attnflow.numerics.arrays import known
 from attnflow.spaces.surface import Surface
 
 # Data that went through single precision is still on its space; it is brought back. What is farther off is a mistake.

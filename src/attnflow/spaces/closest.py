@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._rows import dot
-from attnflow.spaces.norm import norm
+from attnflow.numerics.rows import dot, norm
 from attnflow.spaces.numbers import row
 
 _MOST = 100

@@ -1,4 +1,4 @@
-r"""The ellipsoid with axes along those of $\mathbb{R}^d$: where RMS normalisation with a gain puts tokens."""
+r"""The ellipsoid with axes along those of $\mathbb{R}^d$: where RMS normalization with a gain puts tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import known, one_program
 from attnflow._check import refusal
-from attnflow._rows import dot
+from attnflow.numerics.arrays import known, one_program
+from attnflow.numerics.rows import dot, norm
 from attnflow.spaces.base import OFF, Space
 from attnflow.spaces.closest import closest
-from attnflow.spaces.norm import norm
 from attnflow.spaces.numbers import length, row
 from attnflow.spaces.shortest import arc, shortest
 from attnflow.spaces.surface import Surface, ellipsoid_surface

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow.numerics.rows import norm
 from attnflow.spaces.base import Space
-from attnflow.spaces.norm import norm
 
 
 class Euclidean(Space):

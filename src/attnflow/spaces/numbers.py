@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from attnflow._arrays import known, positive
+from attnflow.numerics.arrays import known, positive
 
 
 def length(name: str, value: Any) -> float:

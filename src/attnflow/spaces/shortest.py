@@ -20,9 +20,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.polynomial import legendre
 
-from attnflow._rows import dot
+from attnflow.numerics.rows import dot, norm
 from attnflow.spaces.closest import closest
-from attnflow.spaces.norm import norm
 from attnflow.spaces.numbers import row
 
 _DEGREE, _MOST = 24, 100

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import known, one_program
-from attnflow._rows import dot
+from attnflow.numerics.arrays import known, one_program
+from attnflow.numerics.rows import dot, norm
 from attnflow.spaces.base import OFF, Space
-from attnflow.spaces.norm import norm
 from attnflow.spaces.numbers import length
 from attnflow.spaces.surface import Surface, ellipsoid_surface
 
@@ -19,7 +18,7 @@ from attnflow.spaces.surface import Surface, ellipsoid_surface
 class Sphere(Space):
     r"""The sphere $|x| = r$ about 0, by default the unit sphere: $P_x v = v - \langle x, v\rangle\, x / r^2$, geodesics are great circles.
 
-    **Arguments:** `radius`, the number $r > 0$. RMS normalisation without a gain puts tokens on that of radius $\sqrt{d}$.
+    **Arguments:** `radius`, the number $r > 0$. RMS normalization without a gain puts tokens on that of radius $\sqrt{d}$.
     """
 
     radius: float = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -56,7 +55,7 @@ class Sphere(Space):
                 name, made = ("unit sphere", "") if self.radius == 1 else (f"sphere of radius {self.radius:.8g}", f"{self.radius!r}")
                 raise ValueError(
                     f"points must lie on the {name}, got norm {radii[row]:.8g} in row {row}; "
-                    f"normalise them with af.Sphere({made}).nearest(points)"
+                    f"normalize them with af.Sphere({made}).nearest(points)"
                 )
 
     def place(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:

@@ -18,9 +18,9 @@ import pkgutil
 from types import ModuleType
 from typing import Any
 
-from attnflow.studies.check import BadInput as BadInput
-from attnflow.studies.check import Check as Check
-from attnflow.studies.check import Claim as Claim
+from attnflow.studies.tools.check import BadInput as BadInput
+from attnflow.studies.tools.check import Check as Check
+from attnflow.studies.tools.check import Claim as Claim
 
 
 def studies() -> dict[str, ModuleType]:

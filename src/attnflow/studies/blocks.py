@@ -21,8 +21,8 @@ import scipy.sparse.csgraph
 from jaxtyping import Float, Int
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.fit import PowerLaw, power_law
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.fit import PowerLaw, power_law
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -37,7 +37,7 @@ CLAIMS = {
     ),
     "clusters": Claim("With several heads and perceptrons the tokens gather in a few clusters.", _PAPER, "numerics"),
     "order": Claim(
-        r"A stack of normalised layers of step $h = t/\text{depth}$ tends to the flow at time $t$ at order one in $h$.",
+        r"A stack of normalized layers of step $h = t/\text{depth}$ tends to the flow at time $t$ at order one in $h$.",
         "Euler's method; the limit of arXiv:2312.10794",
         "proved",
     ),
@@ -205,17 +205,17 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
     """The tokens at the start, on the way and at the end, the number of clusters, and the errors of the stacks."""
     spec, path = result.spec, result.path
     labels = af.clusters(path.final, _RADIUS).labels
-    colours = np.array(af.plot.COLOURS)[labels % len(af.plot.COLOURS)].tolist()
+    colors = np.array(af.plot.COLORS)[labels % len(af.plot.COLORS)].tolist()
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.72 * af.plot.PAGE)
         axes = page.subplot_mosaic([list("aaabbbccc"), list("ddddeeeee")], height_ratios=[1.1, 1])
         for name, i in {"a": 0, "b": result.frames[0], "c": len(path) - 1}.items():
-            af.plot.tokens(path[i], axes[name], trail=path.states[: i + 1], color=colours, size=14.0)
+            af.plot.tokens(path[i], axes[name], trail=path.states[: i + 1], color=colors, size=14.0)
             axes[name].set_title(f"$t = {float(path.ts[i]):g}$")
-        axes["d"].semilogy(path.ts, result.counts, color=af.plot.COLOURS[0])
+        axes["d"].semilogy(path.ts, result.counts, color=af.plot.COLORS[0])
         axes["d"].set(xlabel="$t$", ylabel=f"clusters, radius {_RADIUS:g}")
         steps = spec.compared / np.array(spec.depths)
-        axes["e"].loglog(steps, result.errors, "o", color=af.plot.COLOURS[0], markersize=4)
+        axes["e"].loglog(steps, result.errors, "o", color=af.plot.COLORS[0], markersize=4)
         axes["e"].loglog(steps, result.order(steps), color="0.4", linewidth=1, label=f"order {result.order.slope:.2f}")
         axes["e"].set_xticks(steps, [f"{step:g}" for step in steps])
         axes["e"].set_xticks([], minor=True)

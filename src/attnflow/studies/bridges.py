@@ -7,7 +7,7 @@ $e^{\langle x, y\rangle / \varepsilon}$. With the barycentric map $B$ of the bri
 - $(B(x) - x) / \varepsilon = \frac12 \nabla\log\rho + \varepsilon \nabla(\frac18 \Delta\log\rho + \frac1{16} |\nabla\log\rho|^2) +
   O(\varepsilon^3)$: twice this is the score. The rows alone of the kernel, which are softmax attention and the kernel density, give
   $1 \cdot \nabla\log\rho$;
-- $x \leftarrow 2x - B(x)$, which is one layer of Sinkhorn attention with $V = -I$, $A = I/\varepsilon$ in the normalised form
+- $x \leftarrow 2x - B(x)$, which is one layer of Sinkhorn attention with $V = -I$, $A = I/\varepsilon$ in the normalized form
   $z + \Gamma(z) - V z$, moves by the heat flow $\partial_t \rho = \frac12 \Delta\rho$ for a time $\varepsilon$. With the kernel
   $e^{-|x-y|^2 / \varepsilon}$ it runs at half that speed.
 
@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -49,7 +49,7 @@ CLAIMS = {
         "proved",
     ),
     "layer": Claim(
-        r"Sinkhorn attention with $V = -I$, $A = I/\varepsilon$ makes the step $x \leftarrow 2x - B(x)$ in the normalised form.",
+        r"Sinkhorn attention with $V = -I$, $A = I/\varepsilon$ makes the step $x \leftarrow 2x - B(x)$ in the normalized form.",
         _PAPER,
         "proved",
     ),
@@ -181,7 +181,7 @@ def layer(spec: Spec) -> float:
     """One layer of attention on random tokens of the line against x <- 2x - B(x) by plain iterations, at most."""
     x, eps = np.random.default_rng(0).normal(size=(spec.nodes, 1)), 0.5
     law = af.Attention(af.dot_product(np.eye(1), np.eye(1), temperature=eps), -np.eye(1), af.Sinkhorn())
-    attended = np.asarray(af.layers(af.normalised(law), af.Particles(x), depth=1).final.points)
+    attended = np.asarray(af.layers(af.normalized_update(law), af.Particles(x), depth=1).final.points)
     kernel, scale = np.exp(-((x - x.T) ** 2) / (2 * eps)), np.ones(len(x))
     for _ in range(1000):
         # Of a symmetric kernel one scaling makes rows and columns sum to one; its mean with the new one settles.
@@ -193,7 +193,7 @@ def march(cost: str, spec: Spec) -> Float[np.ndarray, " t"]:
     """The variance after each step from N(0, 1), by layers of attention with the kernel of the cost."""
     temperature = 2 * spec.step if cost == "half" else spec.step
     law = af.Attention(af.squared_distance(np.eye(1), np.eye(1), temperature=temperature), -np.eye(1), af.Sinkhorn())
-    path = af.layers(af.normalised(law), af.quadrature(af.Gaussian([0.0], [[1.0]]), spec.nodes), depth=spec.steps)
+    path = af.layers(af.normalized_update(law), af.quadrature(af.Gaussian([0.0], [[1.0]]), spec.nodes), depth=spec.steps)
     return np.array([float(mu.cov[0, 0]) for mu in path])
 
 
@@ -246,20 +246,20 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         page = af.plot.new_figure(af.plot.PAGE, 0.36 * af.plot.PAGE)
         left, middle, right = page.subplots(1, 3)
         x, eps = result.x, result.spec.eps[-1]
-        for colour, (kind, pulls), factor in zip(af.plot.COLOURS, result.pulls.items(), (0.5, 1.0)):
-            left.plot(x, pulls[-1], color=colour, label=kind)
-            left.plot(x[::2], factor * result.score[::2], "o", color=colour, markersize=2.5)
+        for color, (kind, pulls), factor in zip(af.plot.COLORS, result.pulls.items(), (0.5, 1.0)):
+            left.plot(x, pulls[-1], color=color, label=kind)
+            left.plot(x[::2], factor * result.score[::2], "o", color=color, markersize=2.5)
         left.set(xlabel="$x$", ylabel=r"$(\mathrm{average} - x)/\varepsilon$", title=r"dots: $\frac{1}{2}$ and $1 \times$ score")
         left.legend(loc="upper right", fontsize=7)
-        middle.plot(x, (result.pulls["bridge"][-1] - result.score / 2) / eps, color=af.plot.COLOURS[0], label="bridge")
-        middle.plot(x[::2], result.second[::2], "o", color=af.plot.COLOURS[0], markersize=2.5, label="expansion")
+        middle.plot(x, (result.pulls["bridge"][-1] - result.score / 2) / eps, color=af.plot.COLORS[0], label="bridge")
+        middle.plot(x[::2], result.second[::2], "o", color=af.plot.COLORS[0], markersize=2.5, label="expansion")
         middle.set(xlabel="$x$", ylabel=r"term in $\varepsilon$", title=rf"$\varepsilon = {eps:g}$")
         middle.legend(loc="lower left", fontsize=7)
         t = result.spec.step * np.arange(result.spec.steps + 1)
-        for colour, rate, (cost, variances) in zip(af.plot.COLOURS, (1.0, 0.5), result.variances.items()):
+        for color, rate, (cost, variances) in zip(af.plot.COLORS, (1.0, 0.5), result.variances.items()):
             label = r"$\frac{1}{2}|x-y|^2$" if cost == "half" else "$|x-y|^2$"
-            right.plot(t, variances, color=colour, label=label)
-            right.plot(t[::2], 1 + rate * t[::2], "o", color=colour, markersize=2.5)
+            right.plot(t, variances, color=color, label=label)
+            right.plot(t[::2], 1 + rate * t[::2], "o", color=color, markersize=2.5)
         right.set(xlabel=r"$k\,\varepsilon$", ylabel="variance", title="dots: $1 + t$ and $1 + t/2$")
         right.legend(loc="upper left", title="cost", fontsize=7)
     return page

@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow._special import zonal_harmonic
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.numerics.special import zonal_harmonic
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -236,8 +236,8 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
 
 def _modes(ax: Any, result: Result) -> None:
     ts, sizes, linear = result.ts, result.amplitudes, result.linear
-    for k, colour in enumerate(af.plot.COLOURS[:_MODES], start=1):
-        ax.semilogy(ts, sizes[:, k - 1], color=colour, label=f"$k = {k}$")
+    for k, color in enumerate(af.plot.COLORS[:_MODES], start=1):
+        ax.semilogy(ts, sizes[:, k - 1], color=color, label=f"$k = {k}$")
         # On to where the fastest mode would be about 1.
         early, rate = ts[ts <= 0.75 * ts[-1]], result.spheres[0].theory[k - 1]
         line = np.exp(rate * (early - ts[linear].mean()) + np.log(sizes[linear, k - 1]).mean())
@@ -261,9 +261,9 @@ def _density(page: Any, ax: Any, above: Any, result: Result) -> None:
 
 def _rates(ax: Any, result: Result) -> None:
     k = np.arange(1, _MODES + 1)
-    for colour, sphere in zip(af.plot.COLOURS, result.spheres):
-        ax.plot(k, sphere.theory, color=colour, linewidth=0.9, label=f"$S^{{{sphere.dim - 1}}}$")
-        ax.plot(k, sphere.law, "o", color=colour, markersize=6, markerfacecolor="none", markeredgewidth=0.8)
+    for color, sphere in zip(af.plot.COLORS, result.spheres):
+        ax.plot(k, sphere.theory, color=color, linewidth=0.9, label=f"$S^{{{sphere.dim - 1}}}$")
+        ax.plot(k, sphere.law, "o", color=color, markersize=6, markerfacecolor="none", markeredgewidth=0.8)
         ax.plot(k, sphere.grid, "+", color="0.1", markersize=6, markeredgewidth=0.9)
     ax.plot([], [], "o", color="0.3", markersize=6, markerfacecolor="none", markeredgewidth=0.8, label="from the law")
     ax.plot([], [], "+", color="0.1", markersize=6, markeredgewidth=0.9, label="on a grid")
@@ -273,7 +273,7 @@ def _rates(ax: Any, result: Result) -> None:
 
 def _counts(ax: Any, result: Result) -> None:
     betas = np.linspace(min(result.spec.betas) / 2, max(result.spec.betas) * 1.03, 800)
-    ax.plot(betas, [predicted(float(beta)) for beta in betas], color=af.plot.COLOURS[0], label="fastest mode", drawstyle="steps-mid")
+    ax.plot(betas, [predicted(float(beta)) for beta in betas], color=af.plot.COLORS[0], label="fastest mode", drawstyle="steps-mid")
     for beta, row in zip(result.spec.betas, result.counts):
         values, times = np.unique(row, return_counts=True)
         ax.scatter(np.full(len(values), beta), values, s=36 * times / len(row), color="0.1", zorder=3)

@@ -3,7 +3,7 @@ r"""Tokens cluster: at the vertices of a polytope in space with $Q = K = V = I$ 
 In $\mathbb{R}^3$ all tokens run to infinity; in the frame $z = e^{-t} x$ they gather at the vertices of a polytope, as drawn on the poster
 of arXiv:2501.18322. The limit is known to lie in the hull of the start, and every place $v$ of it to be its own leader,
 $\langle v, w\rangle \le |v|^2$ for all places $w$, because the logits $e^{2t} \langle v, w\rangle$ grow without bound. On $S^2$, under
-simple attention, uniform tokens gather in clusters long before these merge. The energy knows their masses $w_k$ and centres $c_k$:
+simple attention, uniform tokens gather in clusters long before these merge. The energy knows their masses $w_k$ and centers $c_k$:
 $2\beta e^{-\beta} E = \sum_{k,l} w_k w_l e^{-\beta (1 - \langle c_k, c_l\rangle)}$.
 """
 
@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.data import Of
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.data import Of
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -149,7 +149,7 @@ def checks(result: Result) -> list[Check]:
     """The limit in R^3 against what is known of it, and the clusters against SciPy and the energy."""
     spec, found = result.spec, []
     flat, round = (result.paths[space] for space in _SPACES)
-    places, start = result.clusters["R^3"].centres, np.asarray(flat.states[0])
+    places, start = result.clusters["R^3"].centers, np.asarray(flat.states[0])
     predicted = af.predict_limit(np.eye(3), np.eye(3), np.eye(3))
     found.append(Check("$R^3$: verdict is the shape that was predicted", float(predicted.agrees(result.verdict)), 1.0, 0.0, "polytope"))
     found.append(Check("$R^3$: limits outside the hull of the start", max(outside(places, start), 0.0), 0.0, 1e-6, "polytope"))
@@ -158,11 +158,11 @@ def checks(result: Result) -> list[Check]:
     )
     for space, path in result.paths.items():
         last, radius = np.asarray(path.final.points), spec.radius * size(path)
-        # Neighbours on a great circle are a little farther apart than straight through the sphere: far less than clusters are.
+        # Neighbors on a great circle are a little farther apart than straight through the sphere: far less than clusters are.
         count = result.clusters[space].count
         found.append(Check(f"${space}$: clusters, against SciPy", float(count), float(by_scipy(last, radius)), 0.0, ""))
-    masses, centres = result.clusters["S^2"].masses, result.clusters["S^2"].centres
-    known = masses @ np.exp(-spec.beta * (1 - centres @ centres.T)) @ masses
+    masses, centers = result.clusters["S^2"].masses, result.clusters["S^2"].centers
+    known = masses @ np.exp(-spec.beta * (1 - centers @ centers.T)) @ masses
     found.append(Check("$S^2$: energy at the end against that of the clusters", result.energy, float(known), 1e-3, "sphere"))
     late = result.counts["S^2"][-len(round) // 4 :]
     found.append(Check("$S^2$: clusters that merge in the last quarter of time", float(np.ptp(late)), 0.0, 0.0, "sphere"))
@@ -183,33 +183,33 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         grid = page.add_gridspec(1, 3, width_ratios=[1.1, 1, 1])
         for i, (space, path) in enumerate(result.paths.items()):
             ax = page.add_subplot(grid[i], projection="3d" if space == "R^3" else None)
-            view = (20.0, 30.0) if space == "R^3" else facing(result.clusters[space].centres)
-            af.plot.tokens(path.final, ax, trail=path.states, size=16.0, color=colours(result, space), view=view)
+            view = (20.0, 30.0) if space == "R^3" else facing(result.clusters[space].centers)
+            af.plot.tokens(path.final, ax, trail=path.states, size=16.0, color=colors(result, space), view=view)
             if space == "R^3":
                 ax.set(xticks=[-4, 0, 4], yticks=[-4, 0, 4], zticks=[-4, 0, 4])
             ax.set_title(("$R^3$, $z = e^{-t} x$" if space == "R^3" else "$S^2$") + f": {result.clusters[space].count} clusters")
         ax = page.add_subplot(grid[2])
-        for colour, name, (space, counts) in zip(af.plot.COLOURS, ("$R^3$", "$S^2$"), result.counts.items()):
-            ax.semilogy(result.paths[space].ts, counts, color=colour, label=name)
+        for color, name, (space, counts) in zip(af.plot.COLORS, ("$R^3$", "$S^2$"), result.counts.items()):
+            ax.semilogy(result.paths[space].ts, counts, color=color, label=name)
         ax.set(xlabel="$t$", ylabel="number of clusters")
         ax.legend(loc="upper right")
     return page
 
 
-def facing(centres: Float[np.ndarray, "k 3"]) -> tuple[float, float]:
+def facing(centers: Float[np.ndarray, "k 3"]) -> tuple[float, float]:
     """Elevation and azimuth of an eye that sees the hindmost of the clusters as well as it can be seen."""
     angles = np.array([(e, a) for e in range(-60, 70, 10) for a in range(0, 360, 10)], dtype=float)
     e, a = np.deg2rad(angles).T
     eyes = np.stack([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)], axis=1)
-    elevation, azimuth = angles[(eyes @ centres.T).min(axis=1).argmax()]
+    elevation, azimuth = angles[(eyes @ centers.T).min(axis=1).argmax()]
     return float(elevation), float(azimuth)
 
 
-def colours(result: Result, space: str) -> list[str]:
-    """A colour a cluster."""
-    return [af.plot.COLOURS[label % len(af.plot.COLOURS)] for label in result.clusters[space].labels]
+def colors(result: Result, space: str) -> list[str]:
+    """A color a cluster."""
+    return [af.plot.COLORS[label % len(af.plot.COLORS)] for label in result.clusters[space].labels]
 
 
 def movie(result: Result, file: str | pathlib.Path) -> pathlib.Path:
-    """The tokens in R^3, coloured by where they end."""
-    return af.plot.movie(result.paths["R^3"], file, color=colours(result, "R^3"))
+    """The tokens in R^3, colored by where they end."""
+    return af.plot.movie(result.paths["R^3"], file, color=colors(result, "R^3"))

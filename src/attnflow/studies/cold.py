@@ -26,9 +26,9 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.fit import PowerLaw, power_law
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.fit import PowerLaw, power_law
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -295,15 +295,15 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         page = af.plot.new_figure(af.plot.PAGE, 0.4 * af.plot.PAGE)
         left, middle, right = page.subplots(1, 3)
         for i, law in enumerate(result.laplace):
-            style = {"color": af.plot.COLOURS[i // 2], "marker": "os"[i % 2], "markerfacecolor": "white" if i % 2 else None}
+            style = {"color": af.plot.COLORS[i // 2], "marker": "os"[i % 2], "markerfacecolor": "white" if i % 2 else None}
             label = law.law.split(",")[0] if i % 2 == 0 else None
             left.semilogx(law.betas, law.betas * law.error / law.constant, markersize=4, linewidth=0.9, label=label, **style)
         left.axhline(1, color="0.6", linewidth=0.6, zorder=0)
         left.set(title="average; open: not uniform", ylabel=r"$\beta\,|m - x|$ over its limit", xlabel=r"$\beta$")
         left.legend()
-        for colour, one in zip(af.plot.COLOURS, result.flows):
+        for color, one in zip(af.plot.COLORS, result.flows):
             middle.loglog(
-                one.betas, one.error, "o-" if "grid" in one.start else "o--", color=colour, markersize=3.5, linewidth=0.9, label=one.start
+                one.betas, one.error, "o-" if "grid" in one.start else "o--", color=color, markersize=3.5, linewidth=0.9, label=one.start
             )
         betas, guide = result.flows[0].betas, 0.35 * (result.flows[0].error * result.flows[0].betas)[-1] / result.flows[0].betas
         middle.loglog(betas, guide, ":", color="0.4", linewidth=1)
@@ -311,10 +311,10 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         middle.set(title=f"flow at $t = {result.spec.t1:g}$", xlabel=r"$\beta$", ylabel=r"$W_2$ to the limit flow")
         middle.legend(fontsize=7)
         end = result.concentration
-        right.semilogy(end.ts, end.oblique, "-", color=af.plot.COLOURS[5], label=r"$\beta = \infty$")
-        right.semilogy(end.ts, end.orthogonal, "-.", color=af.plot.COLOURS[4], label=r"$\beta = \infty$, orthogonal $\Pi$")
-        for colour, (beta, distances) in zip(af.plot.COLOURS, end.cold.items()):
-            right.semilogy(end.ts, distances, "o--", color=colour, markersize=3, linewidth=0.9, label=f"$\\beta = {beta:g}$")
+        right.semilogy(end.ts, end.oblique, "-", color=af.plot.COLORS[5], label=r"$\beta = \infty$")
+        right.semilogy(end.ts, end.orthogonal, "-.", color=af.plot.COLORS[4], label=r"$\beta = \infty$, orthogonal $\Pi$")
+        for color, (beta, distances) in zip(af.plot.COLORS, end.cold.items()):
+            right.semilogy(end.ts, distances, "o--", color=color, markersize=3, linewidth=0.9, label=f"$\\beta = {beta:g}$")
         right.set(title=r"end on $S^2$", xlabel="$t$", ylabel=r"$W_2$ to the push-forward under $\Pi$")
         right.legend(fontsize=7)
     return page

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -139,17 +139,17 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         import matplotlib as mpl
 
         for i, gamma in enumerate(spec.gammas):
-            colour = mpl.colormaps["viridis"](0.9 * i / max(len(spec.gammas) - 1, 1))
+            color = mpl.colormaps["viridis"](0.9 * i / max(len(spec.gammas) - 1, 1))
             line = [af.theory.context_cosine(round(k), spec.cosine, gamma * critical * math.log(round(k))) for k in n]
-            by_n.semilogx(n, line, color=colour, linewidth=1.0, label=rf"${gamma:g}\,\gamma_c$")
-            by_n.semilogx(spec.tokens, result.rows[i], "o", color=colour, markersize=3.5)
+            by_n.semilogx(n, line, color=color, linewidth=1.0, label=rf"${gamma:g}\,\gamma_c$")
+            by_n.semilogx(spec.tokens, result.rows[i], "o", color=color, markersize=3.5)
             by_n.semilogx(spec.tokens, result.moved[i], "+", color="0.1", markersize=6)
         by_n.set(xlabel="tokens $n$", ylabel="cosine of two outputs", ylim=(None, 1.02))
         by_n.legend(ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5))
         x = np.linspace(0.3, 1.8, 400)
-        for k, colour in zip((10**2, 10**4, 10**6, 10**12), af.plot.COLOURS):
+        for k, color in zip((10**2, 10**4, 10**6, 10**12), af.plot.COLORS):
             line = [af.theory.context_cosine(k, spec.cosine, g * critical * math.log(k)) for g in x]
-            by_gamma.plot(x, line, color=colour, linewidth=1.0, label=f"$n = 10^{{{round(math.log10(k))}}}$")
+            by_gamma.plot(x, line, color=color, linewidth=1.0, label=f"$n = 10^{{{round(math.log10(k))}}}$")
         steps = [af.theory.context_limit(spec.cosine, g * critical) for g in x]
         by_gamma.plot(x, steps, "--", color="0.4", linewidth=0.8, label="limit")
         by_gamma.plot([1], [af.theory.context_limit(spec.cosine, critical)], "o", color="0.1", markersize=4)

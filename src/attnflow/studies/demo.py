@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.data import Of
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.data import Of
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -183,7 +183,7 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
             af.plot.tokens(mu, axes[name], trail=path.states[: i + 1], size=11.0 if name in "ab" else 24.0, **drawn)
             axes[name].set_title(f"({name})  {title}")
             at = (float(path.ts[i]), float(result.energy[i]))
-            axes["e"].plot(*at, "o", color=af.plot.COLOURS[4], markersize=4, zorder=3)
+            axes["e"].plot(*at, "o", color=af.plot.COLORS[4], markersize=4, zorder=3)
             axes["e"].annotate(f"({name})", at, (0, 6), textcoords="offset points", ha="center")
     return page
 
@@ -195,19 +195,19 @@ def movie(result: Result, file: str | pathlib.Path) -> pathlib.Path:
 
 
 def style(result: Result) -> dict[str, Any]:
-    """How to draw the tokens: coloured by cluster, once these have formed, with most clusters in front."""
+    """How to draw the tokens: colored by cluster, once these have formed, with most clusters in front."""
     states = np.asarray(result.path.states)
     middle = states[round(0.4 * (len(states) - 1))]
     formed, final = _clusters(middle), _clusters(states[-1])
-    centres = np.stack([middle[formed == k].mean(axis=0) for k in range(formed.max() + 1)])
+    centers = np.stack([middle[formed == k].mean(axis=0) for k in range(formed.max() + 1)])
     ends = np.stack([states[-1][final == k].mean(axis=0) for k in range(final.max() + 1)])
     angles = np.array([(e, a) for e in range(10, 50, 10) for a in range(0, 360, 10)], dtype=float)
     e, a = np.deg2rad(angles).T
     eyes = np.stack([np.cos(e) * np.cos(a), np.cos(e) * np.sin(a), np.sin(e)], axis=1)
-    in_front = np.minimum(eyes @ np.concatenate([centres, ends]).T, 0.3).sum(axis=1)
+    in_front = np.minimum(eyes @ np.concatenate([centers, ends]).T, 0.3).sum(axis=1)
     elevation, azimuth = angles[in_front.argmax()]
-    colours = np.array(af.plot.COLOURS)[formed % len(af.plot.COLOURS)]
-    return {"color": colours.tolist(), "view": (float(elevation), float(azimuth))}
+    colors = np.array(af.plot.COLORS)[formed % len(af.plot.COLORS)]
+    return {"color": colors.tolist(), "view": (float(elevation), float(azimuth))}
 
 
 def _clusters(points: Float[np.ndarray, "n d"], radius: float = 0.2) -> Int[np.ndarray, " n"]:
@@ -222,7 +222,7 @@ def _clusters(points: Float[np.ndarray, "n d"], radius: float = 0.2) -> Int[np.n
 
 def _staircase(ax: Any, ts: np.ndarray, energy: np.ndarray) -> None:
     """The energy along time, on a scale of log(1 + t)."""
-    ax.plot(ts, energy, color=af.plot.COLOURS[0])
+    ax.plot(ts, energy, color=af.plot.COLORS[0])
     ax.set_xscale("function", functions=(np.log1p, np.expm1))
     decades = [0.0] + [10.0**k for k in range(16) if 10.0**k <= ts[-1]]
     ticks = decades if len(decades) > 2 else np.linspace(0, ts[-1], 5).tolist()

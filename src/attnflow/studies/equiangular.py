@@ -1,6 +1,6 @@
 r"""Orthonormal tokens stay equiangular, and their cosine solves a scalar equation; the energy climbs (arXiv:2312.10794, arXiv:2512.01868).
 
-Simple attention on the sphere ($V = I$, $A = \beta I$), softmax (SA) and unnormalised (USA), from $n$ orthonormal tokens: all pairs keep
+Simple attention on the sphere ($V = I$, $A = \beta I$), softmax (SA) and unnormalized (USA), from $n$ orthonormal tokens: all pairs keep
 one common cosine $g$, with
 
 - SA: $g' = 2 e^{\beta g} (1 - g) ((n-1) g + 1) / (e^\beta + (n-1) e^{\beta g})$, so that $1 - g$ falls like $e^{-2t}$ in the end, for every
@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -240,14 +240,14 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         page = af.plot.new_figure(af.plot.PAGE, 0.36 * af.plot.PAGE)
         axes = page.subplots(1, 3)
         for ax, kind in zip(axes, KINDS):
-            for colour, beta, t, gap in zip(af.plot.COLOURS, result.spec.betas, result.times[kind], result.found[kind].mean(axis=2)):
-                ax.semilogy(t, gap, color=colour, label=rf"$\beta = {beta:g}$")
-                ax.semilogy(t[::6], result.gaps[::6], "o", color=colour, markersize=3)
+            for color, beta, t, gap in zip(af.plot.COLORS, result.spec.betas, result.times[kind], result.found[kind].mean(axis=2)):
+                ax.semilogy(t, gap, color=color, label=rf"$\beta = {beta:g}$")
+                ax.semilogy(t[::6], result.gaps[::6], "o", color=color, markersize=3)
             ax.set(title=f"{kind}, {result.spec.n} orthonormal tokens", xlabel="$t$", ylabel="$1 - g$")
         axes[0].plot([], [], "o", color="0.4", markersize=3, label="equation")
         axes[0].legend(loc="lower left")
-        for colour, (kind, F) in zip(af.plot.COLOURS, result.repulsion.items()):
-            axes[2].plot(result.ts, 2 * F / result.spec.n**2, color=colour, label=kind)
+        for color, (kind, F) in zip(af.plot.COLORS, result.repulsion.items()):
+            axes[2].plot(result.ts, 2 * F / result.spec.n**2, color=color, label=kind)
         axes[2].set(title=rf"{result.spec.n} random tokens, $\beta = {result.spec.beta:g}$", xlabel="$t$", ylabel="$2F/n^2$")
         axes[2].legend(loc="lower right")
     return page

@@ -11,7 +11,7 @@ on $\varepsilon$ over the squared distance of images. `measured` has the figures
   $17\,\varepsilon$.
 
 What one sees is not the heat flow of a density on $\mathbb{R}^{784}$, under which the total variance would grow by $784\,\varepsilon$ a
-step and images would drown in noise. Tokens stay in the affine hull of the data; forward, each moves away from its neighbours, gains
+step and images would drown in noise. Tokens stay in the affine hull of the data; forward, each moves away from its neighbors, gains
 contrast to them, and all but stops when it sees none: the variance gains 0.16 % of $784\,\varepsilon$ a step, most of it in the first.
 Reverse, images melt into those they resemble, of their own class or not. The way back from the forward flow leads towards the data, as
 slowly.
@@ -26,9 +26,9 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies import idx
-from attnflow.studies.check import BadInput, Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools import idx
+from attnflow.studies.tools.check import BadInput, Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -123,7 +123,7 @@ FAST = Spec(n=30, steps=2)
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Three flows of the same images."""
     spec = Spec() if spec is None else spec
-    images, labels = idx.labelled(spec.data)
+    images, labels = idx.labeled(spec.data)
     if spec.n > len(images):
         raise BadInput(f"n must be at most {len(images)}, the number of images there are, got {spec.n}")
     chosen = np.random.default_rng(spec.seed).permutation(len(images))[: spec.n]

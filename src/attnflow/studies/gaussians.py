@@ -22,9 +22,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.gaussian_formulas import LAWS, law, matrices, off, velocities
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.gaussian_formulas import LAWS, law, matrices, off, velocities
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -246,18 +246,18 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.38 * af.plot.PAGE)
         left, right = page.subplots(1, 2)
-        for colour, (name, paths) in zip(af.plot.COLOURS, result.paths.items()):
+        for color, (name, paths) in zip(af.plot.COLORS, result.paths.items()):
             for k, (path, (_, exact)) in enumerate(zip(paths, result.blow_up)):
-                left.semilogy(path[:, 0] / exact, path[:, 1], color=colour, linewidth=0.9, label=None if k else name)
+                left.semilogy(path[:, 0] / exact, path[:, 1], color=color, linewidth=0.9, label=None if k else name)
         left.axvline(1, color="0.6", linewidth=0.6, linestyle="--")
         left.set(xlabel="$t$ / closed-form time of blow-up", ylabel=r"$\lambda_{\max}(S)$", title="softmax and L2")
         left.set_ylim(top=1e4)
         left.legend(loc="lower right")
         dims = result.spec.dims
-        for i, (colour, dim) in enumerate(zip(af.plot.COLOURS, dims)):
+        for i, (color, dim) in enumerate(zip(af.plot.COLORS, dims)):
             counts = np.bincount(result.ranks(dim), minlength=max(dims) + 1)
             width = 0.8 / len(dims)
-            right.bar(np.arange(max(dims) + 1) - 0.4 + (i + 0.5) * width, counts / counts.sum(), width, color=colour, label=f"$d = {dim}$")
+            right.bar(np.arange(max(dims) + 1) - 0.4 + (i + 0.5) * width, counts / counts.sum(), width, color=color, label=f"$d = {dim}$")
         right.set(xlabel="rank of the limit", ylabel="share of runs that settle", title="softmax, random $Q$, $K$, $V$")
         right.legend(loc="upper right")
     return page

@@ -33,9 +33,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.fit import PowerLaw, power_law
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.fit import PowerLaw, power_law
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -302,6 +302,6 @@ def measured(result: Result) -> dict[str, Any]:
 
 def figures(result: Result) -> "dict[str, matplotlib.figure.Figure]":
     """The geometries, and the way to a Boolean matrix on the line."""
-    from attnflow.studies.geometry_drawing import boolean, gallery
+    from attnflow.studies.tools.geometry_drawing import boolean, gallery
 
     return {"geometries": gallery(result), "leaders": boolean(result)}

@@ -30,9 +30,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.fit import PowerLaw, power_law
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.fit import PowerLaw, power_law
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -289,10 +289,10 @@ def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
             ax.set_ylabel(r"$\sup_{t \leq T} W_2$ to the heat flow")
         column = af.plot.new_figure(1.3 * af.plot.COLUMN, af.plot.COLUMN)
         ax = column.add_subplot()
-        for colour, rates in zip(af.plot.COLOURS, result.rates):
+        for color, rates in zip(af.plot.COLORS, result.rates):
             slope = rates.fit("one_step")
-            ax.loglog(rates.eps, rates.one_step, "o", color=colour, markersize=4, label=f"{rates.law}: {_order(slope)}")
-            ax.loglog(rates.eps, rates.coefficient * rates.eps, "--", color=colour, linewidth=0.8)
+            ax.loglog(rates.eps, rates.one_step, "o", color=color, markersize=4, label=f"{rates.law}: {_order(slope)}")
+            ax.loglog(rates.eps, rates.coefficient * rates.eps, "--", color=color, linewidth=0.8)
         _ticks(ax, result.rates[0].eps)
         ax.set(ylabel=r"$W_2(\mathrm{Euler}, \mathrm{bridge})\,/\,\varepsilon$ after one step")
         ax.legend(title="order; dashed: the limit $c\\,\\varepsilon$")
@@ -301,11 +301,11 @@ def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
 
 def _lines(ax: Any, rates: Rates, schemes: dict[str, str]) -> None:
     across = np.geomspace(rates.eps.min(), rates.eps.max(), 50)
-    for colour, (scheme, label) in zip(af.plot.COLOURS, schemes.items()):
+    for color, (scheme, label) in zip(af.plot.COLORS, schemes.items()):
         line = rates.fit(scheme)
-        ax.fill_between(across, *line.band(across), color=colour, alpha=0.25, linewidth=0)
-        ax.loglog(across, line(across), color=colour, linewidth=0.9)
-        ax.loglog(rates.eps, getattr(rates, scheme), "o", color=colour, markersize=4, label=f"{label}: {_order(line)}")
+        ax.fill_between(across, *line.band(across), color=color, alpha=0.25, linewidth=0)
+        ax.loglog(across, line(across), color=color, linewidth=0.9)
+        ax.loglog(rates.eps, getattr(rates, scheme), "o", color=color, markersize=4, label=f"{label}: {_order(line)}")
     ax.legend(title="order")
     _ticks(ax, rates.eps)
 

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -149,18 +149,18 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.4 * af.plot.PAGE)
         shares, order = page.subplots(1, 2)
-        for colour, dim, row in zip(af.plot.COLOURS, spec.dims, result.shares):
+        for color, dim, row in zip(af.plot.COLORS, spec.dims, result.shares):
             n = np.arange(2, max(spec.tokens) + 2)
-            shares.plot(n, [af.theory.wendel(int(k), dim) for k in n], color=colour, linewidth=0.9, label=f"$S^{dim - 1}$")
-            shares.errorbar(spec.tokens, row, 2 * np.sqrt(row * (1 - row) / spec.draws), fmt="o", color=colour, markersize=3.5)
+            shares.plot(n, [af.theory.wendel(int(k), dim) for k in n], color=color, linewidth=0.9, label=f"$S^{dim - 1}$")
+            shares.errorbar(spec.tokens, row, 2 * np.sqrt(row * (1 - row) / spec.draws), fmt="o", color=color, markersize=3.5)
         shares.set(xlabel="tokens $n$", ylabel="share in a hemisphere", ylim=(0, 1.05))
         shares.legend(title="lines: Wendel")
         gap = np.maximum(1 - result.order, 1e-16)
-        for rows, colour, name in ((~result.member, "0.6", "others"), (result.member, af.plot.COLOURS[0], "in a hemisphere")):
+        for rows, color, name in ((~result.member, "0.6", "others"), (result.member, af.plot.COLORS[0], "in a hemisphere")):
             if rows.any():
                 low, middle, high = np.quantile(gap[rows], [0.02, 0.5, 0.98], axis=0)
-                order.fill_between(result.ts, low, high, color=colour, alpha=0.25, linewidth=0)
-                order.plot(result.ts, middle, color=colour, label=name)
+                order.fill_between(result.ts, low, high, color=color, alpha=0.25, linewidth=0)
+                order.plot(result.ts, middle, color=color, label=name)
         order.set(xscale="symlog", yscale="log", xlabel="$t$", ylabel="$1 - |$mean$|$", xlim=(0, spec.t1), ylim=(1e-10, 2))
         order.set_title(f"{spec.moved[0]} tokens on $S^{spec.moved[1] - 1}$: median, 2 % and 98 %")
         order.legend(loc="lower left")

@@ -1,13 +1,13 @@
 r"""A few Sinkhorn iterations do not make attention doubly stochastic when logits are large (for the Sinkformers of arXiv:2110.11773).
 
-Sinkformers normalise the rows and the columns of $e^\ell$ in turn, and stop after a few half-steps. For standard normal tokens with logits
+Sinkformers normalize the rows and the columns of $e^\ell$ in turn, and stop after a few half-steps. For standard normal tokens with logits
 $\beta\langle x, y\rangle / \sqrt{d}$ this study has
 
 - the column error $\max_j |\sum_i K_{ij} - 1|$ after $k$ half-steps, rows last, against an iteration written in NumPy;
 - its rate in the end: each pair of half-steps shrinks it by $s^2$, where $s$ is the second singular value of the limit;
 - the converged solver: doubly stochastic to its tolerance, and of the form $e^{f(x) + \ell(x, y) + g(y)}$, which only one such matrix has;
 - causal attention: a doubly stochastic lower-triangular matrix is the identity, and the iteration creeps towards it. For two tokens the
-  weight that the second gives the first is $1 / (1/c + 2k)$ after $k$ normalisations of the columns and rows, from $c$.
+  weight that the second gives the first is $1 / (1/c + 2k)$ after $k$ normalizations of the columns and rows, from $c$.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -34,7 +34,7 @@ CLAIMS = {
         "numerics",
     ),
     "limit": Claim(
-        "Row and column normalisations in turn tend to the one doubly stochastic matrix $e^{f(x) + l(x, y) + g(y)}$.",
+        "Row and column normalizations in turn tend to the one doubly stochastic matrix $e^{f(x) + l(x, y) + g(y)}$.",
         "Sinkhorn 1964; arXiv:2110.11773",
         "proved",
     ),
@@ -67,8 +67,8 @@ class Spec:
     """how many clouds of tokens"""
     causal: int = 8
     """how many causal tokens"""
-    normalisations: int = 4096
-    """how many times the columns and the rows of causal matrices are normalised"""
+    normalizations: int = 4096
+    """how many times the columns and the rows of causal matrices are normalized"""
     seed: int = 0
     """of the draws"""
 
@@ -80,15 +80,15 @@ class Spec:
         odd = all(k % 2 and k > 0 for k in self.half_steps)
         if not odd or 5 not in self.half_steps or len(self.half_steps) < 3 or sorted(set(self.half_steps)) != list(self.half_steps):
             raise ValueError(f"half_steps must be at least three odd numbers that rise, 5 among them, got {list(self.half_steps)}")
-        if not 2 <= self.causal <= 16 or self.normalisations < 64:
-            raise ValueError(f"causal must be from 2 to 16, normalisations at least 64, got {self.causal}, {self.normalisations}")
+        if not 2 <= self.causal <= 16 or self.normalizations < 64:
+            raise ValueError(f"causal must be from 2 to 16, normalizations at least 64, got {self.causal}, {self.normalizations}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
     """Column errors `[draw, beta, half-steps]`, by the library and by NumPy; of the converged matrix the worst row or column error, the
     distance from the form `f + l + g` in logarithms, and the second singular value, `[draw, beta]`; the distance of causal matrices from
-    the identity after each normalisation, for all tokens and for two; whether the library refuses a causal mask."""
+    the identity after each normalization, for all tokens and for two; whether the library refuses a causal mask."""
 
     spec: Spec
     errors: Float[np.ndarray, "r b k"]
@@ -107,7 +107,7 @@ class Result:
         return (self.errors[:, 0, -1] / self.errors[:, 0, -2]) ** (1 / pairs)
 
 
-FAST = Spec(n=32, d=4, draws=2, half_steps=(1, 5, 17), causal=3, normalisations=1024)
+FAST = Spec(n=32, d=4, draws=2, half_steps=(1, 5, 17), causal=3, normalizations=1024)
 
 
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
@@ -148,16 +148,16 @@ def column_error(matrix: Float[np.ndarray, "n n"]) -> float:
 
 
 def by_hand(logits: Float[np.ndarray, "n n"], half_steps: int) -> Float[np.ndarray, "n n"]:
-    """e^logits with rows and columns normalised in turn, rows first."""
+    """e^logits with rows and columns normalized in turn, rows first."""
     for k in range(half_steps):
         logits = logits - np.logaddexp.reduce(logits, axis=1 - k % 2, keepdims=True)
     return np.exp(logits)
 
 
 def _creep(kernel: Float[np.ndarray, "n n"], spec: Spec) -> Float[np.ndarray, " c"]:
-    """How far a causal matrix, its rows normalised, is from the identity after 0, 1, ... normalisations of its columns and rows."""
+    """How far a causal matrix, its rows normalized, is from the identity after 0, 1, ... normalizations of its columns and rows."""
     matrix, found = kernel / kernel.sum(axis=1, keepdims=True), []
-    for _ in range(spec.normalisations + 1):
+    for _ in range(spec.normalizations + 1):
         found.append(np.abs(matrix - np.eye(len(matrix))).max())
         matrix = matrix / matrix.sum(axis=0)
         matrix = matrix / matrix.sum(axis=1, keepdims=True)
@@ -186,8 +186,8 @@ def checks(result: Result) -> list[Check]:
                     rf"$\beta = {beta:g}$: share of draws with an error after 5 half-steps below that of another draw, {_ONE_DRAW[beta]:g}"
                 )
                 found.append(Check(name, float((column < _ONE_DRAW[beta]).mean()), 0.5, 0.49, "cut"))
-    k = np.arange(spec.normalisations + 1)
-    late = k >= spec.normalisations // 4
+    k = np.arange(spec.normalizations + 1)
+    late = k >= spec.normalizations // 4
     slope = np.polyfit(np.log(k[late]), np.log(result.causal[late]), 1)[0]
     return [
         *found,
@@ -228,18 +228,18 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.4 * af.plot.PAGE)
         left, right = page.subplots(1, 2)
-        for colour, beta, column in zip(af.plot.COLOURS, spec.betas, np.moveaxis(result.errors, 1, 0)):
-            left.loglog(spec.half_steps, np.median(column, axis=0), "o-", color=colour, markersize=4, label=f"$\\beta = {beta:g}$")
-            left.fill_between(spec.half_steps, column.min(axis=0), column.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+        for color, beta, column in zip(af.plot.COLORS, spec.betas, np.moveaxis(result.errors, 1, 0)):
+            left.loglog(spec.half_steps, np.median(column, axis=0), "o-", color=color, markersize=4, label=f"$\\beta = {beta:g}$")
+            left.fill_between(spec.half_steps, column.min(axis=0), column.max(axis=0), color=color, alpha=0.15, linewidth=0)
         left.axvline(5, color="0.6", linestyle=":", linewidth=0.8)
         left.set_xticks(spec.half_steps, [str(k) for k in spec.half_steps])
         left.set_xticks([], minor=True)
         left.set(xlabel="half-steps, rows last", ylabel="largest column error")
         left.legend(loc="lower left", title="median and range", title_fontsize=8)
-        k = np.arange(1, spec.normalisations + 1)
-        right.loglog(k, result.causal[1:], color=af.plot.COLOURS[4], label=f"{spec.causal} causal tokens")
-        right.loglog(k, result.pair[1:], color=af.plot.COLOURS[5], label="two causal tokens")
-        right.loglog(k, 1 / (2 + 2 * k), ":", color=af.plot.COLOURS[1], linewidth=2.2, label="$1/(2 + 2k)$")
-        right.set(xlabel="normalisations of columns and rows $k$", ylabel="largest entry of $|K - I|$")
+        k = np.arange(1, spec.normalizations + 1)
+        right.loglog(k, result.causal[1:], color=af.plot.COLORS[4], label=f"{spec.causal} causal tokens")
+        right.loglog(k, result.pair[1:], color=af.plot.COLORS[5], label="two causal tokens")
+        right.loglog(k, 1 / (2 + 2 * k), ":", color=af.plot.COLORS[1], linewidth=2.2, label="$1/(2 + 2k)$")
+        right.set(xlabel="normalizations of columns and rows $k$", ylabel="largest entry of $|K - I|$")
         right.legend(loc="lower left")
     return page

@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.fit import power_law
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.fit import power_law
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -165,11 +165,11 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.42 * af.plot.PAGE)
         left, right = page.subplots(1, 2)
-        for colour, c in zip(af.plot.COLOURS, result.comparisons):
-            left.loglog(c.eps, c.divergence, "o", color=colour, markersize=4, label=f"${_tex(c.law)}$,  $I = {c.fisher:.3g}$")
-            left.loglog(c.eps, c.constant * c.eps**4, color=colour, linewidth=0.8)
+        for color, c in zip(af.plot.COLORS, result.comparisons):
+            left.loglog(c.eps, c.divergence, "o", color=color, markersize=4, label=f"${_tex(c.law)}$,  $I = {c.fisher:.3g}$")
+            left.loglog(c.eps, c.constant * c.eps**4, color=color, linewidth=0.8)
             ratio = c.divergence / (c.constant * c.eps**4)
-            right.semilogx(c.eps, ratio, "o-", color=colour, markersize=4)
+            right.semilogx(c.eps, ratio, "o-", color=color, markersize=4)
             if c.closed is not None:
                 exact = c.closed / (c.constant * c.eps**4)
                 label = "closed form" if c is result.comparisons[0] else None

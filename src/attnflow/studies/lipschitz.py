@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.fit import power_law
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.fit import power_law
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -194,17 +194,17 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         page = af.plot.new_figure(af.plot.PAGE, 0.36 * af.plot.PAGE)
         left, middle, right = page.subplots(1, 3)
         n, R = np.array(spec.lengths), np.array(spec.radii)
-        left.loglog(n, result.leader, "o", color=af.plot.COLOURS[0], markersize=4, label="one leader")
+        left.loglog(n, result.leader, "o", color=af.plot.COLORS[0], markersize=4, label="one leader")
         left.loglog(n, np.sqrt(n), color="0.5", linewidth=0.8, label="$n^{1/2}$")
-        left.loglog(n, [af.theory.lipschitz_bound(eye, eye, spec.radius, int(k)) for k in n], "--", color=af.plot.COLOURS[4], label="bound")
+        left.loglog(n, [af.theory.lipschitz_bound(eye, eye, spec.radius, int(k)) for k in n], "--", color=af.plot.COLORS[4], label="bound")
         left.set(xlabel="$n$", ylabel="local Lipschitz constant", title=f"$R = {spec.radius:g}$")
-        middle.loglog(R, result.poles, "o", color=af.plot.COLOURS[0], markersize=4, label="two poles")
+        middle.loglog(R, result.poles, "o", color=af.plot.COLORS[0], markersize=4, label="two poles")
         middle.loglog(R, 2 / 3 * R**2 + 1 / 3, color="0.5", linewidth=0.8, label=r"$\frac{2}{3}R^2 + \frac{1}{3}$")
-        middle.loglog(R, [af.theory.lipschitz_bound(eye, eye, r, 3) for r in R], "--", color=af.plot.COLOURS[4], label="bound")
+        middle.loglog(R, [af.theory.lipschitz_bound(eye, eye, r, 3) for r in R], "--", color=af.plot.COLORS[4], label="bound")
         middle.set(xlabel="$R$", title="$n = 3$")
-        for colour, r, shares in zip(af.plot.COLOURS, R, result.random.transpose(1, 0, 2)):
-            right.loglog(n, shares.max(axis=1), "o-", color=colour, markersize=3, linewidth=0.8, label=f"$R = {r:g}$")
-        right.axhline(1, color=af.plot.COLOURS[4], linewidth=1, linestyle="--")
+        for color, r, shares in zip(af.plot.COLORS, R, result.random.transpose(1, 0, 2)):
+            right.loglog(n, shares.max(axis=1), "o-", color=color, markersize=3, linewidth=0.8, label=f"$R = {r:g}$")
+        right.axhline(1, color=af.plot.COLORS[4], linewidth=1, linestyle="--")
         right.set(xlabel="$n$", ylabel="largest constant / bound", title="random $Q$, $K$, $V$, tokens")
         for ax, ticks in ((left, n), (middle, R), (right, n)):
             ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -29,14 +29,14 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.fit import PowerLaw, power_law
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.fit import PowerLaw, power_law
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-# The law and the start: A, V, and the half-width and the reach of the centre of the law of x given s.
+# The law and the start: A, V, and the half-width and the reach of the center of the law of x given s.
 _A, _V = 1.5, 1.0
 _WIDTH, _REACH = 1.0, 0.8
 _BANDS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
@@ -221,7 +221,7 @@ def given_order(mu: Any, low: float, high: float) -> Any:
     if isinstance(mu, af.Particles):
         af.Order(1).check(mu.sequence)
         return af.Particles(mu.points, weights=((mu.sequence >= low) & (mu.sequence <= high)).astype(mu.dtype))
-    middles = np.asarray(mu.axes[0].centres)
+    middles = np.asarray(mu.axes[0].centers)
     mass = np.asarray(mu.mass)[(middles > low) & (middles < high)].sum(axis=0)
     return af.Grid(mass / mass.sum() / mu.axes[1].width, [mu.axes[1]])
 
@@ -272,12 +272,12 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         _image(first, result.start, "start: density of $x$ given the order $s$")
         _image(last, result.end, f"$t = {result.spec.t1:g}$, with tokens")
         shown = result.cloud.points[:1500, 0], result.cloud.sequence[:1500]
-        last.plot(shown[1], shown[0], ".", color=af.plot.COLOURS[4], markersize=1.6, markeredgewidth=0)
+        last.plot(shown[1], shown[0], ".", color=af.plot.COLORS[4], markersize=1.6, markeredgewidth=0)
         first.set_ylim(last.get_ylim())
         n = np.array(result.spec.tokens, dtype=float)
-        for colour, (low, high), error in zip(af.plot.COLOURS, _BANDS, result.errors.T):
+        for color, (low, high), error in zip(af.plot.COLORS, _BANDS, result.errors.T):
             label = f"$s \\in [{low:g}, {high:g}]$: ${power_law(n, error).slope:.2f}$"
-            left.loglog(n, error, "o-", color=colour, markersize=4, linewidth=0.9, label=label)
+            left.loglog(n, error, "o-", color=color, markersize=4, linewidth=0.9, label=label)
         below = 0.7 * (result.errors.min(axis=1) * n**0.5).min() * n**-0.5
         left.loglog(n, below, ":", color="0.4", linewidth=1)
         left.annotate("$n^{-1/2}$", (n[-2], below[-2]), va="top", ha="right")
@@ -285,8 +285,8 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         left.set_xticks(n, [f"{value:g}" for value in n])
         left.set_xticks([], minor=True)
         left.legend(title="rate in $n$", title_fontsize=8, loc="upper right")
-        for colour, marker, r in zip(af.plot.COLOURS, "os^", result.refinements):
-            right.loglog(r.cells, r.differences, marker + "-", color=colour, markersize=4, label=f"{r.along}: {r.fit.slope:.2f}")
+        for color, marker, r in zip(af.plot.COLORS, "os^", result.refinements):
+            right.loglog(r.cells, r.differences, marker + "-", color=color, markersize=4, label=f"{r.along}: {r.fit.slope:.2f}")
         right.set(xlabel="cells along the axis", ylabel="$L^1$ difference to twice as many")
         if result.refinements:
             ticks = sorted({*result.refinements[0].cells, *result.refinements[1].cells})
@@ -303,5 +303,5 @@ def _image(ax: Any, mu: af.Grid, title: str) -> None:
     columns = np.asarray(mu.mass / mu.mass.sum(axis=1, keepdims=True)).T / line.width
     ax.imshow(columns, origin="lower", aspect="auto", extent=(0, 1, line.low, line.high), cmap="Blues", interpolation="nearest")
     some = np.flatnonzero(columns.max(axis=1) > 1e-3 * columns.max())
-    reach = 1.15 * np.abs(line.centres[some]).max()
+    reach = 1.15 * np.abs(line.centers[some]).max()
     ax.set(xlabel="order $s$", ylabel="$x$", title=title, ylim=(-reach, reach))

@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.data import Of
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.data import Of
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -100,7 +100,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     (climb,) = parts(lambda start: _climb(start, spec), [mu], "plateaus", progress)
     stairs = parts(lambda beta: af.staircase(af.simple_attention(beta, 2), mu), spec.betas, "mergers", progress, like=stair)
     corners = on_circle(2 * np.pi * np.arange(spec.polygon) / spec.polygon)
-    found = af.linearisation(af.simple_attention(spec.beta, 2, af.Unnormalized(-spec.beta)), corners)
+    found = af.linearization(af.simple_attention(spec.beta, 2, af.Unnormalized(-spec.beta)), corners)
     return Result(spec, *climb, stairs, np.asarray(found.real), polygon_spectrum(spec))
 
 
@@ -202,16 +202,16 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         page = af.plot.new_figure(af.plot.PAGE, 0.62 * af.plot.PAGE)
         (angles, stairs), (energy, times) = page.subplots(2, 2)
         theta = np.unwrap(np.arctan2(result.states[..., 1], result.states[..., 0]), axis=0) / np.pi
-        angles.semilogx(result.ts[1:], theta[1:], color=af.plot.COLOURS[0], linewidth=0.9)
+        angles.semilogx(result.ts[1:], theta[1:], color=af.plot.COLORS[0], linewidth=0.9)
         angles.set(ylabel=r"angle$\,/\,\pi$", title=rf"$\beta = {spec.beta:g}$", xlabel="$t$")
-        energy.semilogx(result.ts[1:], result.energy[1:], color=af.plot.COLOURS[0])
+        energy.semilogx(result.ts[1:], result.energy[1:], color=af.plot.COLORS[0])
         energy.set(xlabel="$t$", ylabel=r"energy $2\beta e^{-\beta} E$", ylim=(None, 1.03))
-        for colour, beta, stair in zip(af.plot.COLOURS, spec.betas, result.stairs):
+        for color, beta, stair in zip(af.plot.COLORS, spec.betas, result.stairs):
             levels = [float(jnp.sum(jnp.exp(2 * mu.log_weights))) for mu in stair.plateaus]
             stairs.stairs(
-                levels, np.concatenate([[0], stair.log_times / beta, [2.1]]), baseline=None, color=colour, label=rf"$\beta = {beta:g}$"
+                levels, np.concatenate([[0], stair.log_times / beta, [2.1]]), baseline=None, color=color, label=rf"$\beta = {beta:g}$"
             )
-            times.plot(predicted(stair, beta), stair.log_times, "o", color=colour, markersize=4)
+            times.plot(predicted(stair, beta), stair.log_times, "o", color=color, markersize=4)
         for cosine in result.stairs[-1].cosines:
             stairs.axvline(1 - cosine, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
         stairs.set(

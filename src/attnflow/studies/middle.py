@@ -31,8 +31,8 @@ import scipy.special
 from jaxtyping import Float, Int
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -183,7 +183,7 @@ def _roll(spec: Spec) -> tuple[Float[np.ndarray, "T n"], Float[np.ndarray, "T n"
     """The last row of e^{t(A - I)} as a flow of unit vectors, by SciPy, and its first entry after long."""
     n, order = spec.rollout, np.linspace(0, 1, spec.rollout)
     nothing = np.zeros((1, n))
-    field = af.normalised(af.Attention(af.dot_product(nothing, nothing), np.eye(n), mask=af.ALiBi(spec.slope)))
+    field = af.normalized_update(af.Attention(af.dot_product(nothing, nothing), np.eye(n), mask=af.ALiBi(spec.slope)))
     times = [*spec.depths, 60.0 + n]
     start = af.Particles(np.eye(n), order="fraction")
     states = np.asarray(af.solve(field, start, times[-1], save_at=times, rtol=1e-9, atol=1e-11).states)[-len(times) :, -1]
@@ -231,13 +231,13 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         page = af.plot.new_figure(af.plot.PAGE, 0.4 * af.plot.PAGE)
         left, right = page.subplots(1, 2)
         tau, fine = (np.arange(n) + 0.5) / n, np.linspace(0.3 / n, 1 - 1e-6, 2000)
-        for colour, T, row in zip(af.plot.COLOURS, spec.depths, result.rollout):
-            left.semilogy(fine, profile(fine, T, spec.slope), color=colour, linewidth=1, label=f"$T = {T:g}$")
-            left.semilogy(tau[:-1:2], n * np.exp(T) * row[:-1:2], "o", color=colour, markersize=2.5, markeredgewidth=0)
+        for color, T, row in zip(af.plot.COLORS, spec.depths, result.rollout):
+            left.semilogy(fine, profile(fine, T, spec.slope), color=color, linewidth=1, label=f"$T = {T:g}$")
+            left.semilogy(tau[:-1:2], n * np.exp(T) * row[:-1:2], "o", color=color, markersize=2.5, markeredgewidth=0)
         left.set(xlabel="order of the source $\\tau$", ylabel="heard by the last token, $G_T(\\tau)$")
         left.legend(loc="upper center", ncols=len(spec.depths), bbox_to_anchor=(0.5, 1.14))
-        for colour, t, x, y in zip(af.plot.COLOURS[3:], spec.times, result.predicted[-1], result.response[-1]):
-            right.plot(x, y, "o", color=colour, markersize=3, markeredgewidth=0, label=f"$t = {t:g}$")
+        for color, t, x, y in zip(af.plot.COLORS[3:], spec.times, result.predicted[-1], result.response[-1]):
+            right.plot(x, y, "o", color=color, markersize=3, markeredgewidth=0, label=f"$t = {t:g}$")
         reach = [result.predicted[-1].min(), result.predicted[-1].max()]
         right.plot(reach, reach, color="0.6", linewidth=0.7, zorder=0)
         right.set(xlabel="closed form", ylabel=r"$n\, \partial\theta_n(t) / \partial\theta_j(0)$", title=f"{spec.tokens[-1]} tokens")

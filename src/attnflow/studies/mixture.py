@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -211,9 +211,9 @@ def _flow(result: Result) -> "matplotlib.figure.Figure":
     line = np.linspace(-reach, reach, spec.nodes)
     for name, k in zip("abcd", [0, spec.steps // 6, spec.steps // 3, spec.steps]):
         ax, t = axes[name], k * spec.eps
-        ax.hist(result.sampled[k], bins=40, range=(-reach, reach), density=True, color=af.plot.COLOURS[6], alpha=0.55)
-        ax.plot(result.sampled[k], np.full(spec.n, -0.007), "|", color=af.plot.COLOURS[0], markersize=4, alpha=0.15)
-        ax.plot(line, law(t).density(jnp.asarray(line)[:, None]), color=af.plot.COLOURS[4])
+        ax.hist(result.sampled[k], bins=40, range=(-reach, reach), density=True, color=af.plot.COLORS[6], alpha=0.55)
+        ax.plot(result.sampled[k], np.full(spec.n, -0.007), "|", color=af.plot.COLORS[0], markersize=4, alpha=0.15)
+        ax.plot(line, law(t).density(jnp.asarray(line)[:, None]), color=af.plot.COLORS[4])
         ax.set(title=f"$t = {t:.3g}$", xlim=(-reach, reach), ylim=(-0.015, 0.235), xlabel="$x$", yticks=[0, 0.1, 0.2])
         ax.set_ylabel("density" if name == "a" else "")
         ax.tick_params(labelleft=name == "a")
@@ -235,8 +235,8 @@ def _trajectories(ax: Any, result: Result) -> None:
     level = below(result.sampled[0], 0.0)
     some = np.unique(np.linspace(0, spec.steps, 31).astype(int))
     exact = np.stack([quantile(level, float(times[k]))[ranked] for k in some])
-    ax.plot(times, result.sampled[:, ranked], color=af.plot.COLOURS[0], linewidth=1.0)
-    ax.plot(times[some], exact, color=af.plot.COLOURS[4], linewidth=1.0, linestyle=(0, (3, 3)))
+    ax.plot(times, result.sampled[:, ranked], color=af.plot.COLORS[0], linewidth=1.0)
+    ax.plot(times[some], exact, color=af.plot.COLORS[4], linewidth=1.0, linestyle=(0, (3, 3)))
     ax.set(xlabel="time $t$", ylabel="$x$", ylim=(exact.min() - 0.5, exact.max() + 2))
     ax.legend(ax.lines[:: len(ranked)], ["tokens", "exact characteristics"], loc="upper left", ncols=2)
 
@@ -269,6 +269,6 @@ def _given(ax: Any, result: Result) -> None:
     slope = math.sqrt(1 + eps**2 / 4) - eps / 2
     for i, sign in enumerate((0, -1, 1)):
         label = {} if i > 1 else {"label": ("$B(x) - x$", "$\\pm$ one deviation of $y$ given $x$")[i]}
-        ax.plot(x, mean - x + sign * deviation, color=af.plot.COLOURS[1 if sign else 4], linewidth=1.6, **label)
+        ax.plot(x, mean - x + sign * deviation, color=af.plot.COLORS[1 if sign else 4], linewidth=1.6, **label)
         ax.plot(x, (slope - 1) * x + sign * math.sqrt(eps * slope), "k:", linewidth=0.9, **({} if i else {"label": "closed form"}))
     ax.legend(loc="upper right", fontsize=7)

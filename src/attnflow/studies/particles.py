@@ -3,10 +3,10 @@ r"""Interacting particles step by step: Sinkhorn attention keeps their mean, sof
 Two updates, with the attention matrix $K$ of the tokens themselves at temperature $\varepsilon$:
 
 - raw, $x_i \leftarrow x_i + \sum_j K_{ij} V x_j$;
-- normalised, $z_i \leftarrow z_i + \sum_j K_{ij} V z_j - V z_i$.
+- normalized, $z_i \leftarrow z_i + \sum_j K_{ij} V z_j - V z_i$.
 
-The columns of a Sinkhorn matrix sum to one, so the raw mean obeys $m \leftarrow (I + V) m$ and the normalised one stays. With $V = I$ the
-normalised update is $z \leftarrow K z$. By Jensen's inequality the average of every convex function then falls; the distance from the mean
+The columns of a Sinkhorn matrix sum to one, so the raw mean obeys $m \leftarrow (I + V) m$ and the normalized one stays. With $V = I$ the
+normalized update is $z \leftarrow K z$. By Jensen's inequality the average of every convex function then falls; the distance from the mean
 shrinks at least by the second singular value of $K$. Tokens never spread, logits stay bounded, and so do the entries of $K$ from below:
 the cloud shrinks to its mean, geometrically. The slides of the paper list "vertices of a polytope" for this case, which is the limit for
 softmax in the rescaled flow (arXiv:2305.05465), where logits grow.
@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
+from attnflow.studies.tools.check import Check, Claim
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -30,7 +30,7 @@ _LAWS = {"Sinkhorn": af.Sinkhorn, "softmax": af.Softmax}
 
 CLAIMS = {
     "mean": Claim(
-        r"Sinkhorn attention moves the mean by $m \leftarrow (I + V) m$, and not at all in the normalised update; softmax moves it "
+        r"Sinkhorn attention moves the mean by $m \leftarrow (I + V) m$, and not at all in the normalized update; softmax moves it "
         "otherwise.",
         "elementary: columns sum to one",
         "proved",
@@ -40,7 +40,7 @@ CLAIMS = {
         "value or more.",
         "slides of arXiv:2406.10823",
         "differs",
-        "With $W_Q^T W_K > 0$ and $W_V = I$ the limit of the normalised update is the vertices of a polytope.",
+        "With $W_Q^T W_K > 0$ and $W_V = I$ the limit of the normalized update is the vertices of a polytope.",
         r"Our setting: $W_Q^T W_K = W_V = I$, $\varepsilon = 1$, $K$ the converged Sinkhorn matrix of the tokens $z$ "
         r"themselves, tokens in the plane in "
         "three groups. $K$ is doubly stochastic and its entries stay away from 0 while tokens stay bounded, so that $z - m$ "
@@ -78,20 +78,20 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """Tokens `[step, token, 2]` under each law: raw, raw with NumPy, normalised, normalised with NumPy; a slow Sinkhorn path to show; and
-    the second singular values of its matrices at the steps of the normalised update."""
+    """Tokens `[step, token, 2]` under each law: raw, raw with NumPy, normalized, normalized with NumPy; a slow Sinkhorn path to show; and
+    the second singular values of its matrices at the steps of the normalized update."""
 
     spec: Spec
     raw: dict[str, Float[np.ndarray, "k n 2"]]
     raw_by_hand: dict[str, Float[np.ndarray, "k n 2"]]
-    normalised: dict[str, Float[np.ndarray, "l n 2"]]
-    normalised_by_hand: dict[str, Float[np.ndarray, "k n 2"]]
+    normalized: dict[str, Float[np.ndarray, "l n 2"]]
+    normalized_by_hand: dict[str, Float[np.ndarray, "k n 2"]]
     second: Float[np.ndarray, " s"]
     slow: af.Path
 
     def spread(self, name: str) -> Float[np.ndarray, " k"]:
-        """The root mean square distance from the mean at each step of the normalised update."""
-        z = self.normalised[name]
+        """The root mean square distance from the mean at each step of the normalized update."""
+        z = self.normalized[name]
         return np.sqrt(((z - z.mean(axis=1, keepdims=True)) ** 2).sum(axis=2).mean(axis=1))
 
 
@@ -101,23 +101,23 @@ FAST = Spec(n=24, steps=3, long=40)
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Both updates under both laws, by layers and by hand."""
     spec = Spec() if spec is None else spec
-    mu, raw, normalised = af.Particles(start(spec)), {}, {}
+    mu, raw, normalized = af.Particles(start(spec)), {}, {}
     for name in _LAWS:
         raw[name] = np.asarray(af.layers(law(name, spec), mu, spec.steps).states)
-        normalised[name] = np.asarray(af.layers(af.normalised(law(name, spec)), mu, spec.long).states)
+        normalized[name] = np.asarray(af.layers(af.normalized_update(law(name, spec)), mu, spec.long).states)
     by_hand = {name: follow(mu.points, spec.steps, name, spec, frame=False) for name in _LAWS}
     framed = {name: follow(mu.points, spec.steps, name, spec, frame=True) for name in _LAWS}
     second = [np.linalg.svd(matrix(z, "Sinkhorn", spec), compute_uv=False)[1] for z in framed["Sinkhorn"][:-1]]
     # As deep as before: the same program serves.
-    slow = af.layers(af.normalised(law("Sinkhorn", spec)), mu, spec.long, step=spec.steps / spec.long)
-    return Result(spec, raw, by_hand, normalised, framed, np.array(second), slow)
+    slow = af.layers(af.normalized_update(law("Sinkhorn", spec)), mu, spec.long, step=spec.steps / spec.long)
+    return Result(spec, raw, by_hand, normalized, framed, np.array(second), slow)
 
 
 def start(spec: Spec) -> Float[np.ndarray, "n 2"]:
     """Three groups of unequal size, so that no symmetry keeps the mean."""
     rng = np.random.default_rng(spec.seed)
-    centres = np.array([[1.6, 0.2], [-0.9, 1.1], [-0.4, -1.2]])
-    return centres[rng.choice(3, spec.n, p=[0.2, 0.5, 0.3])] + 0.35 * rng.normal(size=(spec.n, 2))
+    centers = np.array([[1.6, 0.2], [-0.9, 1.1], [-0.4, -1.2]])
+    return centers[rng.choice(3, spec.n, p=[0.2, 0.5, 0.3])] + 0.35 * rng.normal(size=(spec.n, 2))
 
 
 def law(name: str, spec: Spec) -> af.Attention:
@@ -156,17 +156,17 @@ def checks(result: Result) -> list[Check]:
     for name in _LAWS:
         # The raw tokens grow like 2^k.
         raw = np.abs(result.raw[name] - result.raw_by_hand[name]) / scale
-        framed = np.abs(result.normalised[name][: spec.steps + 1] - result.normalised_by_hand[name])
+        framed = np.abs(result.normalized[name][: spec.steps + 1] - result.normalized_by_hand[name])
         found.append(Check(f"{name}: raw update against NumPy", float(raw.max()), 0.0, 1e-7))
-        found.append(Check(f"{name}: normalised update against NumPy", float(framed.max()), 0.0, 1e-7))
+        found.append(Check(f"{name}: normalized update against NumPy", float(framed.max()), 0.0, 1e-7))
     drift = {name: np.linalg.norm((result.raw[name] / scale).mean(axis=1) - m, axis=1).max() for name in _LAWS}
-    moved = {name: np.linalg.norm(result.normalised[name].mean(axis=1) - m, axis=1).max() for name in _LAWS}
+    moved = {name: np.linalg.norm(result.normalized[name].mean(axis=1) - m, axis=1).max() for name in _LAWS}
     spread = result.spread("Sinkhorn")
     shrinking = spread[1 : spec.steps + 1] / spread[: spec.steps]
     return [
         *found,
         Check("Sinkhorn: the raw mean is $(I + V)^k m$, up to a factor", float(drift["Sinkhorn"]), 0.0, 1e-9, "mean"),
-        Check("Sinkhorn: the normalised mean stays", float(moved["Sinkhorn"]), 0.0, 1e-9, "mean"),
+        Check("Sinkhorn: the normalized mean stays", float(moved["Sinkhorn"]), 0.0, 1e-9, "mean"),
         Check("softmax moves both means by more than 0.05", float(min(drift["softmax"], moved["softmax"]) > 0.05), 1.0, 0.0, "mean"),
         Check(
             "Sinkhorn: largest shrinking over the singular value, less 1",
@@ -188,22 +188,22 @@ def checks(result: Result) -> list[Check]:
 def measured(result: Result) -> dict[str, Any]:
     """The spread of the tokens and where their mean is, at the steps shown."""
     shown = slice(result.spec.steps + 1)
-    return {name: {"spread": result.spread(name)[shown], "mean": z.mean(axis=1)[shown]} for name, z in result.normalised.items()}
+    return {name: {"spread": result.spread(name)[shown], "mean": z.mean(axis=1)[shown]} for name, z in result.normalized.items()}
 
 
 def figure(result: Result) -> "matplotlib.figure.Figure":
-    """The tokens at every step of the normalised update, with their mean and where it was."""
+    """The tokens at every step of the normalized update, with their mean and where it was."""
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.37 * af.plot.PAGE)
         panels = page.subplots(2, result.spec.steps + 1, sharex=True, sharey=True)
         m = start(result.spec).mean(axis=0)
         for k, ax in enumerate(panels[0]):
             ax.set_title(f"$k = {k}$")
-        for colour, row, (name, states) in zip(af.plot.COLOURS, panels, result.normalised.items()):
+        for color, row, (name, states) in zip(af.plot.COLORS, panels, result.normalized.items()):
             for ax, z in zip(row, states):
-                ax.plot(*z.T, ".", color=colour, markersize=4, markeredgewidth=0)
+                ax.plot(*z.T, ".", color=color, markersize=4, markeredgewidth=0)
                 ax.plot(*m, "+", color="0.2", markersize=9, markeredgewidth=0.9, label="mean at the start")
-                ax.plot(*z.mean(axis=0), "o", color=af.plot.COLOURS[4], markersize=4, fillstyle="none", label="mean")
+                ax.plot(*z.mean(axis=0), "o", color=af.plot.COLORS[4], markersize=4, fillstyle="none", label="mean")
                 ax.set(aspect="equal", xticks=[-1, 1], yticks=[-1, 1])
             row[0].set_ylabel(name)
         page.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)

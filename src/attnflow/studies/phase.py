@@ -1,6 +1,6 @@
 r"""Tokens in high dimension collapse when the equiangular ones do, at the time $t$ with $g_\beta(t) = 1 - \delta$ (arXiv:2312.10794).
 
-The $n$ tokens start uniformly on the sphere of $\mathbb{R}^d$ and move by simple attention, with softmax (SA) or without a normalisation
+The $n$ tokens start uniformly on the sphere of $\mathbb{R}^d$ and move by simple attention, with softmax (SA) or without a normalization
 (USA). Two tokens are together if their cosine is at least $1 - \delta$; the phase diagram shows the share of such pairs over time and
 inverse temperature. For $d$ much larger than $n$ the tokens are nearly orthogonal at the start, and then all pairs have nearly the same
 cosine: that of the scalar equation $g' = 2 e^{\beta g} (1-g) ((n-1)g+1) / (e^\beta + (n-1) e^{\beta g})$, for USA
@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -160,7 +160,7 @@ def together(mu: af.Particles, delta: float) -> Any:
 
 
 def member(key: Any, beta: Any, *, n: int, dim: int, kind: str) -> Any:
-    return af.simple_attention(beta, dim, _normalisation(kind)), af.samplers.sphere(n, dim, key=key, dtype=jnp.float32)
+    return af.simple_attention(beta, dim, _normalization(kind)), af.samplers.sphere(n, dim, key=key, dtype=jnp.float32)
 
 
 def random_member(key: Any, beta: Any, *, n: int, dim: int, weights: str, layers: int) -> Any:
@@ -176,7 +176,7 @@ def random_member(key: Any, beta: Any, *, n: int, dim: int, weights: str, layers
     return field, af.samplers.sphere(n, dim, key=start, dtype=jnp.float32)
 
 
-def _normalisation(kind: str) -> Any:
+def _normalization(kind: str) -> Any:
     return None if kind == "softmax" else af.Unnormalized()
 
 
@@ -217,7 +217,7 @@ def _orthonormal(kind: str, spec: Spec) -> float:
     """The largest difference between the common cosine of n orthonormal tokens and the scalar equation, over the whole diagram."""
 
     def make(key: Any, beta: Any) -> Any:
-        return af.simple_attention(beta, spec.n, _normalisation(kind)), af.samplers.orthonormal(spec.n, spec.n, key=key)
+        return af.simple_attention(beta, spec.n, _normalization(kind)), af.samplers.orthonormal(spec.n, spec.n, key=key)
 
     betas, ts = spec.axes(kind)
     betas = betas[:: max(1, len(betas) // 8)]
@@ -280,7 +280,7 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
             for ax, diagram in zip(line, diagrams):
                 image = _image(ax, diagram)
                 if diagram.name in _KINDS.values():
-                    ax.plot(result.curves[diagram.kind], diagram.betas, color=af.plot.COLOURS[4], linewidth=1.2)
+                    ax.plot(result.curves[diagram.kind], diagram.betas, color=af.plot.COLORS[4], linewidth=1.2)
                 ax.set(title=f"{diagram.name}, $d = {diagram.dim}$", xlabel="$t$", xlim=diagram.ts[[0, -1]], ylim=diagram.betas[[0, -1]])
             line[0].set_ylabel(r"$\beta$")
         assert image is not None

@@ -24,9 +24,9 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.fit import PowerLaw, power_law
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.fit import PowerLaw, power_law
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -254,22 +254,22 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         shown, cells, tokens = page.subplots(1, 3)
         name = next(name for name, (start, _, _) in result.ends.items() if start.dim < 3)
         start, end, cloud = result.ends[name]
-        where = np.asarray(start.axes[0].centres)  # pyright: ignore[reportAttributeAccessIssue]
+        where = np.asarray(start.axes[0].centers)  # pyright: ignore[reportAttributeAccessIssue]
         shown.fill_between(where, np.asarray(start.density), color="0.85", linewidth=0, label="start")
         points = np.asarray(cloud.points)
         values = points[:, 0] if start.dim == 1 else np.arctan2(points[:, 1], points[:, 0]) % (2 * np.pi)
-        shown.hist(values, bins=60, density=True, histtype="step", color=af.plot.COLOURS[1], linewidth=0.8, label=f"{len(points):,} tokens")
-        shown.plot(where, np.asarray(end.density), color=af.plot.COLOURS[0], linewidth=1.1, label="grid")
+        shown.hist(values, bins=60, density=True, histtype="step", color=af.plot.COLORS[1], linewidth=0.8, label=f"{len(points):,} tokens")
+        shown.plot(where, np.asarray(end.density), color=af.plot.COLORS[0], linewidth=1.1, label="grid")
         some = where[np.asarray(end.density) > 1e-3 * float(end.density.max())]
         shown.set(xlim=(some.min(), some.max()), xlabel="$x$" if start.dim == 1 else "angle", ylabel="density", title=name)
         shown.set_ylim(top=1.75 * max(float(start.density.max()), float(end.density.max())))
         shown.legend(loc="upper left")
-        for colour, marker, rates in zip(af.plot.COLOURS, "osD^v", result.rates):
+        for color, marker, rates in zip(af.plot.COLORS, "osD^v", result.rates):
             cells.loglog(
                 rates.widths,
                 rates.by_cells,
                 marker + "-",
-                color=colour,
+                color=color,
                 markersize=4,
                 linewidth=0.9,
                 label=rates.name.replace("S^2", "$S^2$"),
@@ -278,7 +278,7 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
                 rates.counts,
                 rates.by_tokens,
                 marker + "-",
-                color=colour,
+                color=color,
                 markersize=4,
                 linewidth=0.9,
                 label=rates.name.replace("S^2", "$S^2$"),

@@ -20,8 +20,8 @@ import scipy.integrate
 from jaxtyping import Array, Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.fit import PowerLaw, power_law
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.fit import PowerLaw, power_law
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -199,12 +199,12 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         page = af.plot.new_figure(af.plot.PAGE, 0.36 * af.plot.PAGE)
         first, last, right = page.subplots(1, 3)
         for ax, x, title in ((first, states[0], "$t = 0$"), (last, states[-1], f"$t = {spec.t1:g}$")):
-            ax.plot(*x.T, ".", color=af.plot.COLOURS[6], markersize=2.5, markeredgewidth=0)
+            ax.plot(*x.T, ".", color=af.plot.COLORS[6], markersize=2.5, markeredgewidth=0)
             ax.set(xlabel="$x_1$", ylabel="$x_2$", title=title, aspect="equal")
         for radius, ring in zip(_RADII, result.circles):
-            first.plot(radius * np.cos(angles), radius * np.sin(angles), color=af.plot.COLOURS[4], linewidth=0.9)
-            last.plot(*np.append(ring, ring[:1], axis=0).T, color=af.plot.COLOURS[4], linewidth=0.9)
-        right.loglog(steps, result.errors, "o", color=af.plot.COLOURS[0], markersize=4)
+            first.plot(radius * np.cos(angles), radius * np.sin(angles), color=af.plot.COLORS[4], linewidth=0.9)
+            last.plot(*np.append(ring, ring[:1], axis=0).T, color=af.plot.COLORS[4], linewidth=0.9)
+        right.loglog(steps, result.errors, "o", color=af.plot.COLORS[0], markersize=4)
         right.loglog(steps, result.order(steps), color="0.4", linewidth=1, label=f"order {result.order.slope:.2f}")
         right.set_xticks(steps, [str(depth) for depth in spec.depths])
         right.set_xticks([], minor=True)

@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -123,7 +123,7 @@ class Errors:
 
     @property
     def best(self) -> tuple[Float[np.ndarray, "3 n"], Float[np.ndarray, "3 n"]]:
-        """The best eps and its error, by a parabola in logarithms through the best temperature and its neighbours."""
+        """The best eps and its error, by a parabola in logarithms through the best temperature and its neighbors."""
         found = np.array([[_lowest(np.log(self.eps), np.log(row)) for row in rows] for rows in self.total])
         return np.exp(found[..., 0]), np.exp(found[..., 1])
 
@@ -145,9 +145,9 @@ FAST = Spec(dims=(1,), n=(64, 256), largest_eps=2.56, halvings=6, clouds=12, poi
 
 def law(dim: int) -> af.GaussianMixture:
     """`0.4 N(-1.5 e_1, I) + 0.6 N(1.5 e_1, diag(1/2, 1, ..., 1))`."""
-    centre, narrow = np.zeros(dim), np.ones(dim)
-    centre[0], narrow[0] = 1.5, 0.5
-    return af.GaussianMixture([0.4, 0.6], [-centre, centre], [np.eye(dim), np.diag(narrow)])
+    center, narrow = np.zeros(dim), np.ones(dim)
+    center[0], narrow[0] = 1.5, 0.5
+    return af.GaussianMixture([0.4, 0.6], [-center, center], [np.eye(dim), np.diag(narrow)])
 
 
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
@@ -243,7 +243,7 @@ def _size(vectors: np.ndarray) -> Any:
 
 
 def _lowest(u: np.ndarray, v: np.ndarray) -> tuple[float, float]:
-    """Where v is least, and how small, by the parabola through the least value and its neighbours; an end is taken as it is."""
+    """Where v is least, and how small, by the parabola through the least value and its neighbors; an end is taken as it is."""
     i = int(v.argmin())
     if i in (0, len(v) - 1):
         return float(u[i]), float(v[i])
@@ -310,6 +310,6 @@ def flat_ratios(dim: int) -> Float[np.ndarray, "3"]:
 
 def figure(result: Result) -> "matplotlib.figure.Figure":
     """Bias and variance of the largest clouds against eps; the best error and the best eps against n."""
-    from attnflow.studies.score_drawing import drawing
+    from attnflow.studies.tools.score_drawing import drawing
 
     return drawing(result, METHODS)

@@ -21,14 +21,14 @@ import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.fit import PowerLaw, power_law
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.fit import PowerLaw, power_law
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-# The compact start: a bump around a centre; the Gaussian one.
+# The compact start: a bump around a center; the Gaussian one.
 _CENTRE, _HALF = 0.6, 0.9
 _MEAN, _DEVIATION = 0.3, 0.5
 # Densities below this part of the largest do not count as support.
@@ -44,7 +44,7 @@ CLAIMS = {
     ),
     "gaussian": Claim("Gaussians stay Gaussian, so that $C$ of two nearby ones is that of an ODE for mean and variance.", _PAPER, "proved"),
     "support": Claim(
-        r"The radius of the support has $R(t) \le \exp\bigl(\int_0^t \lvert V \rvert\bigr) R(0)$ for laws with normalised weights.",
+        r"The radius of the support has $R(t) \le \exp\bigl(\int_0^t \lvert V \rvert\bigr) R(0)$ for laws with normalized weights.",
         _PAPER,
         "proved",
     ),
@@ -262,7 +262,7 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         page = af.plot.new_figure(af.plot.PAGE, 0.42 * af.plot.PAGE)
         left, right = page.subplots(1, 2)
         for i, s in enumerate(result.stability):
-            style = {"color": af.plot.COLOURS[i // 2], "markerfacecolor": "white" if i % 2 else None}
+            style = {"color": af.plot.COLORS[i // 2], "markerfacecolor": "white" if i % 2 else None}
             label = f"{s.law}, {s.start}: ${s.fit(2).slope:.2f}$"
             left.loglog(s.distances[:, 0, 1], s.distances[:, -1, 1], "os"[i % 2] + "-", markersize=4, linewidth=0.9, label=label, **style)
         left.set(xlabel=r"$W_2(\mu_0, \nu_0)$", ylabel=rf"$W_2(\mu_t, \nu_t)$ at $t = {result.spec.t1:g}$")
@@ -270,10 +270,10 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
             axis.set_ticks(values, [f"{value:g}" for value in values])
             axis.set_ticks([], minor=True)
         left.legend(title="power", title_fontsize=8, fontsize=7)
-        for colour, s in zip(af.plot.COLOURS, result.supports):
-            right.semilogy(s.ts, s.tokens, color=colour, label=s.law)
+        for color, s in zip(af.plot.COLORS, result.supports):
+            right.semilogy(s.ts, s.tokens, color=color, label=s.law)
             for k, values in enumerate(s.radius):
-                right.semilogy(s.ts, values, ".", color=colour, markersize=2 + 1.5 * k, alpha=0.8)
+                right.semilogy(s.ts, values, ".", color=color, markersize=2 + 1.5 * k, alpha=0.8)
         longest = max(result.supports, key=lambda s: s.ts[-1])
         right.semilogy(longest.ts, longest.bound, ":", color="0.3", linewidth=1.2, label=r"$e^{t|V|} R(0)$")
         ticks = np.arange(math.floor(2 * longest.bound[0]), 2 * longest.bound[-1] + 1) / 2

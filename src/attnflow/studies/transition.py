@@ -1,6 +1,6 @@
 r"""With growing $\beta$ the transition of noisy attention from uniform to ordered turns from continuous to a jump (arXiv:2606.05140).
 
-Unnormalised attention with noise, $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = \frac12 \sigma^2 \Delta\mu$ on $S^{d-1}$, keeps
+Unnormalized attention with noise, $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = \frac12 \sigma^2 \Delta\mu$ on $S^{d-1}$, keeps
 the uniform law. As $\sigma$ falls the first mode of it becomes unstable at $\sigma_c(\beta)$. The paper proves that the transition is
 continuous up to the $\beta$ with $I_{d/2+1}(\beta) / I_{d/2}(\beta) = 1/d$, and discontinuous beyond. Measured here:
 
@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import attnflow as af
-from attnflow.studies.check import Check, Claim
-from attnflow.studies.noisy import NOISE, Runs, law, runs
-from attnflow.studies.parts import parts
+from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.noisy import NOISE, Runs, law, runs
+from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -283,16 +283,16 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
 
 
 def _diagram(ax: Any, diagrams: list[Diagram]) -> None:
-    for colour, d in zip(af.plot.COLOURS, diagrams):
+    for color, d in zip(af.plot.COLORS, diagrams):
         label = rf"$\beta = {d.beta:.3g}$"
         stable = d.growth <= 1e-9
-        ax.plot(d.noise, np.where(stable, d.order, np.nan), color=colour, label=label)
+        ax.plot(d.noise, np.where(stable, d.order, np.nan), color=color, label=label)
         # The unstable part goes on to the first stable state, so that there is no gap at the fold.
         wide = ~stable | np.append(~stable[1:], False) | np.append(False, ~stable[:-1])
         if (~stable[1:]).any():
-            ax.plot(d.noise, np.where(wide, d.order, np.nan), "--", color=colour, linewidth=1.0)
+            ax.plot(d.noise, np.where(wide, d.order, np.nan), "--", color=color, linewidth=1.0)
         if d.jump is not None:
-            ax.plot([d.jump[0]] * 2, [0, d.jump[1]], ":", color=colour, linewidth=0.9)
+            ax.plot([d.jump[0]] * 2, [0, d.jump[1]], ":", color=color, linewidth=0.9)
     end = float(np.ceil(100 * max(d.noise.max() for d in diagrams) + 1) / 100)
     ax.plot([1, end], [0, 0], color="0.4", clip_on=False)
     ax.plot([_LEAST, 1], [0, 0], "--", color="0.4", linewidth=1.0, clip_on=False)
@@ -301,11 +301,11 @@ def _diagram(ax: Any, diagrams: list[Diagram]) -> None:
 
 
 def _curvatures(ax: Any, result: Result) -> None:
-    for colour, c in zip(af.plot.COLOURS, result.curvatures):
+    for color, c in zip(af.plot.COLORS, result.curvatures):
         across = np.linspace(c.betas[0], c.betas[-1], 200)
-        ax.plot(across, np.asarray(af.theory.branch_curvature(across, c.dim)), color=colour, linewidth=0.9, label=f"$S^{{{c.dim - 1}}}$")
-        ax.plot(c.betas, c.values, "o", color=colour, markersize=3)
-        ax.plot(c.critical, 0, "o", color=colour, markersize=7, markerfacecolor="none")
+        ax.plot(across, np.asarray(af.theory.branch_curvature(across, c.dim)), color=color, linewidth=0.9, label=f"$S^{{{c.dim - 1}}}$")
+        ax.plot(c.betas, c.values, "o", color=color, markersize=3)
+        ax.plot(c.critical, 0, "o", color=color, markersize=7, markerfacecolor="none")
     ax.axhline(0, color="0.6", linewidth=0.6, zorder=0)
     ax.set(xlabel=r"$\beta$", ylabel="curvature at the bifurcation")
     ax.legend(title="lines: closed form")

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._arrays import one_program
-from attnflow.sums import reductions
-from attnflow.sums.base import Engine, Request
-from attnflow.sums.choose import check_request, choose, request
-from attnflow.sums.engine import Dense
-from attnflow.sums.logit import Logit
+from attnflow.numerics.arrays import one_program
+from attnflow.sums.engines import reductions
+from attnflow.sums.engines.base import Engine, Request
+from attnflow.sums.engines.choose import check_request, choose, request
+from attnflow.sums.engines.tiled import Dense
+from attnflow.sums.logits.logit import Logit
 from attnflow.sums.mask import lowest
 from attnflow.sums.precision import round_off
 from attnflow.sums.rows import Atoms, Pairs, Rows

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from attnflow._arrays import array, known, positive
+from attnflow.numerics.arrays import array, known, positive
 
 # Additive masks hide a key by minus infinity, or by a number that no logit makes up for.
 _HIDDEN = -1e3

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from attnflow._arrays import array, known
 from attnflow._check import warn
-from attnflow.sums.base import Request
-from attnflow.sums.logit import Logit
+from attnflow.numerics.arrays import array, known
+from attnflow.sums.engines.base import Request
+from attnflow.sums.logits.logit import Logit
 from attnflow.sums.rows import Atoms, Pairs
 
 # Above this the weights of attention are wrong in digits that a reader of float32 or float64 results relies on.

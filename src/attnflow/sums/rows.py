@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow.sums.logit import Logit
+from attnflow.sums.logits.logit import Logit
 from attnflow.sums.mask import Mask, Sight, lowest
 
 

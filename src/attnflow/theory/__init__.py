@@ -1,7 +1,7 @@
 """Predictions: one theorem a function, with its statement and source."""
 
 from attnflow.theory.chance import cap_mass as cap_mass
-from attnflow.theory.chance import strong_centres as strong_centres
+from attnflow.theory.chance import strong_centers as strong_centers
 from attnflow.theory.chance import wendel as wendel
 from attnflow.theory.cold import cold_limit as cold_limit
 from attnflow.theory.cold import concentration_rate as concentration_rate

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import betainc
 
 from attnflow import _check as check
-from attnflow._arrays import positive
+from attnflow.numerics.arrays import positive
 
 
 def wendel(n: int, dim: int) -> float:
@@ -22,7 +22,7 @@ def wendel(n: int, dim: int) -> float:
 
 def cap_mass(dim: int, delta: Any) -> float:
     r"""The share of $S^{d-1}$ within the angle $\delta$ of a point: $\frac12 I_{\sin^2\delta}(\frac{d-1}{2}, \frac12)$ up to a right
-    angle, $I$ the regularised incomplete beta function."""
+    angle, $I$ the regularized incomplete beta function."""
     if check.count("dim", dim) < 2:
         raise ValueError(f"the sphere lies in R^dim with dim >= 2, got {dim}")
     angle = float(positive("delta", delta))
@@ -32,8 +32,8 @@ def cap_mass(dim: int, delta: Any) -> float:
     return half if angle <= math.pi / 2 else 1 - half
 
 
-def strong_centres(dim: int, delta: Any, n: int | float = math.inf) -> float:
-    r"""The expected number of strong Renyi centres of $n$ uniform tokens on $S^{d-1}$: tokens farther than $\delta$ from all before them.
+def strong_centers(dim: int, delta: Any, n: int | float = math.inf) -> float:
+    r"""The expected number of strong Renyi centers of $n$ uniform tokens on $S^{d-1}$: tokens farther than $\delta$ from all before them.
 
     The $k$-th is one with probability $(1 - p)^{k-1}$, $p$ the mass of a cap: $(1 - (1-p)^n) / p$, and $1/p$ for all tokens: $\pi/\delta$
     on the circle, $1/\sin^2(\delta/2)$ on $S^2$ (arXiv:2411.04990).

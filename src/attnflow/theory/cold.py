@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, square
+from attnflow.numerics.arrays import floats, square
 
 
 def uniform_mean(z: Any) -> Float[Array, "n d"]:

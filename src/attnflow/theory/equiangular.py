@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._arrays import floats, known
+from attnflow.numerics.arrays import floats, known
 
 # The budget of steps of the scalar equation.
 _STEPS = 100_000

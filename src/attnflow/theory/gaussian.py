@@ -5,8 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, square
-from attnflow._linalg import covariance, psd_sqrt
+from attnflow.numerics.arrays import floats, square
+from attnflow.numerics.linalg import covariance, psd_sqrt
 
 
 def softmax_covariance(cov: Any, A: Any, t: Any) -> Float[Array, "d d"]:

@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._arrays import array, floats, known, rows
 from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles, quadrature
+from attnflow.numerics.arrays import array, floats, known, rows
 from attnflow.transport.bridge import self_bridge
 
 # Entries of a coupling below this share of the largest are round-off.

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attnflow._arrays import floats, square
 from attnflow._check import refusal
-from attnflow._dominant import Dominant, dominant
+from attnflow.numerics.arrays import floats, square
+from attnflow.numerics.dominant import Dominant, dominant
 
 Shape = Literal["polytope", "hyperplanes", "polytope x subspace", "divergence", "none"]
 _CITATION = "arXiv:2305.05465"

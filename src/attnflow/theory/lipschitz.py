@@ -5,8 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, known, positive, square
 from attnflow._check import count
+from attnflow.numerics.arrays import floats, known, positive, square
 
 
 def lipschitz_bound(query_key: Any, value: Any, radius: Any, n: int) -> Float[Array, ""]:

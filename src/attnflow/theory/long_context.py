@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from attnflow._arrays import floats, positive
 from attnflow._check import count
+from attnflow.numerics.arrays import floats, positive
 
 
 def context_cosine(n: int, cosine: Any, beta: Any) -> float:

@@ -3,8 +3,8 @@
 import math
 from typing import Any, Literal
 
-from attnflow._arrays import floats, positive
 from attnflow._check import choice
+from attnflow.numerics.arrays import floats, positive
 
 
 def merger_log_time(
@@ -12,7 +12,7 @@ def merger_log_time(
 ) -> float:
     r"""The logarithm of the time at which two clusters of these masses at this cosine meet, far from all others, for large $\beta$.
 
-    Under softmax their angle obeys $u' = -(m_1/m_2 + m_2/m_1)\, e^{-\beta(1 - \cos u)} \sin u$, under no normalisation
+    Under softmax their angle obeys $u' = -(m_1/m_2 + m_2/m_1)\, e^{-\beta(1 - \cos u)} \sin u$, under no normalization
     $u' = -(m_1 + m_2)\, e^{\beta \cos u} \sin u$. The time is spent at the start, where Laplace's method gives
 
     $$\log t = \beta (1 - c) - \log(\beta (1 - c^2) (m_1/m_2 + m_2/m_1)),$$

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats, known, square
+from attnflow.numerics.arrays import floats, known, square
 
 
 def support_radius(radius: Any, value: Any, t: Any) -> Float[Array, "..."]:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._arrays import floats
+from attnflow.numerics.arrays import floats
 
 Kind = Literal["softmax", "unnormalized", "sinkhorn"]
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from attnflow import _check as check
-from attnflow._arrays import array, floats, known, positive
 from attnflow.measures import Gaussian, Measure, Particles
+from attnflow.numerics.arrays import array, floats, known, positive
 from attnflow.sums import Atoms, Request, Streamed, check_request, isotropic
 from attnflow.transport.coupling import Bridge, GaussianBridge, TokenBridge
-from attnflow.transport.gaussian import scaled_gaussian
 from attnflow.transport.pairs import ByPair
-from attnflow.transport.scaled import Scaled, scaled
+from attnflow.transport.sinkhorn.gaussian import scaled_gaussian
+from attnflow.transport.sinkhorn.scaled import Scaled, scaled
 
 _PICTURES = "Particles or a Grid in R^d, a Gaussian or a GaussianMixture"
 
@@ -160,7 +160,7 @@ def _(start: Bridge, mu: Particles, keys: Particles) -> Array:
 
 
 def _first(potential: Array, mu: Particles, keys: Particles, eps: Array) -> Array:
-    """A potential in units of eps about the centres of the clouds: the g that the iteration works on."""
-    centre, gap = jnp.mean(keys.points, axis=0), jnp.mean(mu.points, axis=0) - jnp.mean(keys.points, axis=0)
-    y = keys.points - centre[None]
+    """A potential in units of eps about the centers of the clouds: the g that the iteration works on."""
+    center, gap = jnp.mean(keys.points, axis=0), jnp.mean(mu.points, axis=0) - jnp.mean(keys.points, axis=0)
+    y = keys.points - center[None]
     return (potential + y @ gap - 0.25 * jnp.sum(gap**2)) / eps

@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from attnflow import _check as check
-from attnflow._arrays import floats, known
 from attnflow.measures import Measure, Particles
 from attnflow.measures.velocity import Velocity
+from attnflow.numerics.arrays import floats, known
 from attnflow.transport.scores import bridge_score, richardson_score
 
 # The least number of tokens at different places.

@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from attnflow._arrays import floats, one_program
 from attnflow.measures import Affine, Gaussian, Particles
 from attnflow.measures.velocity import Velocity
+from attnflow.numerics.arrays import floats, one_program
 from attnflow.sums import Request
-from attnflow.transport.clouds import integral
-from attnflow.transport.gaussian import conditional_shape
-from attnflow.transport.scaled import Scaled
+from attnflow.transport.sinkhorn.clouds import integral
+from attnflow.transport.sinkhorn.gaussian import conditional_shape
+from attnflow.transport.sinkhorn.scaled import Scaled
 
 
 class Bridge(eqx.Module):
@@ -134,7 +134,7 @@ class TokenBridge(Bridge):
 
     def _scaled(self, potential: Float[Array, " n"]) -> Float[Array, " n"]:
         r"""$\psi$ in units of eps about the centers of the clouds: the g that the iteration works on."""
-        y, gap = self.kernel.clouds.keys.points, self.kernel.origin - self.kernel.centre
+        y, gap = self.kernel.clouds.keys.points, self.kernel.origin - self.kernel.center
         return (potential + y @ gap - 0.25 * jnp.sum(gap**2)) / self.eps
 
     @property
@@ -161,11 +161,11 @@ class TokenBridge(Bridge):
     @property
     @one_program
     def _psi(self) -> Array:
-        y, gap = self.kernel.clouds.keys.points, self.kernel.origin - self.kernel.centre
+        y, gap = self.kernel.clouds.keys.points, self.kernel.origin - self.kernel.center
         return self.eps * self.kernel.scaling.g - y @ gap + 0.25 * jnp.sum(gap**2)
 
     def _phi(self, f: Array, u: Array) -> Array:
-        gap = self.kernel.origin - self.kernel.centre
+        gap = self.kernel.origin - self.kernel.center
         return self.eps * f + u @ gap + 0.25 * jnp.sum(gap**2)
 
     @property

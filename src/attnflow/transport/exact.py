@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow._arrays import array, floats, known, rows
 from attnflow._check import measure
 from attnflow.measures import Gaussian, Measure
 from attnflow.measures.closed_forms import duration
+from attnflow.numerics.arrays import array, floats, known, rows
 
 _LAWS = "a Gaussian or a GaussianMixture"
 # The budget of steps along the characteristics.

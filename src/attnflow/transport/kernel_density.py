@@ -7,9 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow._arrays import floats
 from attnflow.measures import Measure, Particles
 from attnflow.measures.velocity import Velocity
+from attnflow.numerics.arrays import floats
 from attnflow.sums import Atoms, Request, average, isotropic, log_integral
 
 

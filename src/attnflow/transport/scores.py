@@ -15,10 +15,10 @@ A fluctuation of the tokens with wave number k passes with the factor `e^{-q/2}`
 
 from typing import Any
 
-from attnflow._arrays import array, positive
 from attnflow._check import measure
 from attnflow.measures import Measure
 from attnflow.measures.velocity import Velocity
+from attnflow.numerics.arrays import array, positive
 from attnflow.sums import Request, check_request
 from attnflow.transport.bridge import self_bridge
 from attnflow.transport.kernel_density import smoothed

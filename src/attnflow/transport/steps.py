@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._arrays import array, known, positive
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Measure, Particles
 from attnflow.measures.velocity import Mapped, Velocity, as_velocity
+from attnflow.numerics.arrays import array, known, positive
 from attnflow.transport.bridge import self_bridge
 from attnflow.transport.pairs import ByPair
 
@@ -32,7 +32,7 @@ def sinkhorn_step(mu: FlowingMeasure, eps: Any, **options: Any) -> FlowingMeasur
     r"""$x \leftarrow 2x - B(x)$ with the barycentric map $B$ of the self-bridge: the heat flow $\partial_t \rho = \frac12 \Delta\rho$ for
     time $\varepsilon$.
 
-    Sinkhorn attention with $A = I / \varepsilon$, $V = -I$ in the normalised frame makes the same step. Options are those of `self_bridge`.
+    Sinkhorn attention with $A = I / \varepsilon$, $V = -I$ in the normalized frame makes the same step. Options are those of `self_bridge`.
     """
     return Heat().step(mu, eps, **options).measure
 
@@ -207,7 +207,7 @@ class KullbackLeibler(Flow):
     - `target`: a `Gaussian`, a `GaussianMixture`, or $\log\nu$ as a function of rows of points. A `Gaussian` moves towards a `Gaussian`
       only.
     - `least`: the smallest effective number of tokens $1 / \sum_i v_i^2$, $v$ the weights of $\sigma$, that is not refused. A bridge is
-      local, so that uneven weights do little harm in the bulk; but a token that outweighs all its neighbours stays where it is.
+      local, so that uneven weights do little harm in the bulk; but a token that outweighs all its neighbors stays where it is.
     """
 
     target: Any

@@ -62,7 +62,7 @@ def softmax(
     """`log sum_j e^{l_ij}` and `sum_j e^{l_ij} v_j / sum_j e^{l_ij}` for `l_ij = <q_i, k_j> + b_j`; with a sharpness s, for
     `l_ij = b_j - s/2 |q_i - k_j|^2`.
 
-    A key without mass has `b = -inf`. With `seen`, query i sees the first `seen_i` keys only; what a block of neighbours does not see costs
+    A key without mass has `b = -inf`. With `seen`, query i sees the first `seen_i` keys only; what a block of neighbors does not see costs
     nothing, so queries should come in order. Without any key the log-sum is minus infinity and the mean zero. `v` may have no columns.
     Results are the same, bit by bit, for any number of threads. No derivatives: the reductions have those.
 

@@ -26,7 +26,7 @@ from attnflow._compiled import cache_folder
 
 HERE = pathlib.Path(__file__).parent
 SOURCES = (HERE / "softmax.cpp", HERE / "planar.cpp")
-# Fused multiply-adds, which gcc makes by itself, roots that need not set errno, and no further licence: the exponential relies on the order
+# Fused multiply-adds, which gcc makes by itself, roots that need not set errno, and no further license: the exponential relies on the order
 # of its sums.
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
 COMMAND = f"{sys.executable or 'python'} -m attnflow.sums.native"

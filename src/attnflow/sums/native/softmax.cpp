@@ -7,7 +7,7 @@
 //
 // Queries lie along the lanes of a vector register, everywhere. Maximum, sum and mean of a query then never leave its lane, keys and values
 // are only ever broadcast, and both matrix products (keys with queries, values with weights) are one and the same small kernel.
-// What a query gets depends on its own row and on the keys alone: not on its neighbours, and not on how many threads there are.
+// What a query gets depends on its own row and on the keys alone: not on its neighbors, and not on how many threads there are.
 
 #include <atomic>
 #include <condition_variable>
@@ -106,7 +106,7 @@ __attribute__((noinline)) void raise(State<T>& state, const Block<T>* logits, in
     for (int64_t j = 0; j < count; j++) peak = above(logits[j].col[i], peak);
     Bits<T> up = may[i] & (peak > largest + T(SLACK));
     if (!any<T>(up)) continue;
-    // The others get the factor e^0 = 1, so no query notices its neighbours.
+    // The others get the factor e^0 = 1, so no query notices its neighbors.
     state.largest.col[i] = up ? peak : largest;
     Vec<T> decay[1] = {largest - state.largest.col[i]};
     exponential<T>(decay);

@@ -1,0 +1,92 @@
+"""Linear attention: the kernel is the logit itself."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from attnflow.attention.normalizations.base import Normalization, OverPairs
+from attnflow.measures import Affine, Gaussian, Velocity
+from attnflow.numerics.arrays import one_program
+from attnflow.sums import Atoms, Logit, Quadratic, Request, pointwise_average, visible_logits, visible_masses
+
+
+class Linear(Normalization):
+    r"""$k(x, y) = \ell(x, y)$; weights may be negative. Only moments of the measure enter, so it costs $O(n d^2)$ (a mask: $O(n^2)$)."""
+
+    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> Velocity:
+        if atoms.mask is not None:
+            return MaskedLinearAverage(logit, atoms, sums)
+        return LinearAverage(logit, *_moments(logit, atoms))
+
+    @one_program
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+        logits = visible_logits(logit, x, atoms, order)
+        return jnp.where(jnp.isfinite(logits), logits, 0) * visible_masses(x, atoms, order)
+
+    @one_program
+    def gaussian(self, logit: Quadratic, mu: Gaussian) -> Affine:
+        r"""$(S + m m^\top) (A x + p) + (\langle r, x\rangle + c)\, m - \frac12 E[\langle y, P y\rangle\, y]$, $c$ the constant; a term
+        in $R$ would be quadratic in $x$."""
+        if logit.R is not None:
+            raise ValueError(
+                "Linear attention with a squared-distance logit is quadratic in x and does not keep a Gaussian Gaussian; use dot_product"
+            )
+        second = mu.cov + jnp.outer(mu.mean, mu.mean)
+        matrix, offset = second @ logit.A, jnp.zeros_like(mu.mean)
+        if logit.P is not None:
+            pull = logit.P @ mu.mean
+            offset = -0.5 * (jnp.trace(logit.P @ mu.cov) + mu.mean @ pull) * mu.mean - mu.cov @ pull
+        if logit.p is not None:
+            offset = offset + second @ logit.p
+        if logit.r is not None:
+            matrix = matrix + jnp.outer(mu.mean, logit.r)
+        if logit.constant is not None:
+            offset = offset + logit.constant * mu.mean
+        return Affine(matrix, offset)
+
+
+@one_program
+def _moments(logit: Logit, atoms: Atoms) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
+    """The middles c of the keys and m of their values v, `E k`, `E u`, `E u k^T`, `E b` and `E b u` for the rows k about c and
+    `u = v - m`."""
+    masses, values = jnp.exp(atoms.log_weights), atoms.points if atoms.values is None else atoms.values
+    c, m = (jax.lax.stop_gradient(masses @ rows) for rows in (atoms.points, values))
+    k, b = logit.keys(atoms.points, atoms.order, c)
+    heavy = (values - m[None]) * masses[:, None]
+    return c, m, masses @ k, jnp.sum(heavy, axis=0), heavy.T @ k, masses @ b, heavy.T @ b
+
+
+class LinearAverage(Velocity):
+    """`integral l(x, y) v(y) dmu(y)` from moments about the middles of keys and values, for a cloud far from the origin has no digits in
+    others: with `v = m + u` and `l = <q, k> + b + a` it is `E[u k^T] q + E[b u] + a E[u] + (<q, E[k]> + E[b] + a) m`."""
+
+    logit: Logit
+    center: Float[Array, " d"]
+    middle: Float[Array, " e"]
+    key: Float[Array, " p"]
+    value: Float[Array, " e"]
+    second: Float[Array, "e p"]
+    bias: Float[Array, ""]
+    tilt: Float[Array, " e"]
+
+    @one_program
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
+        q, a = self.logit.queries(x, order, self.center)
+        level = q @ self.key + self.bias + a
+        return q @ self.second.T + self.tilt[None] + a[:, None] * self.value[None] + level[:, None] * self.middle[None]
+
+
+class MaskedLinearAverage(OverPairs):
+    """The integral of logit v over the keys that each query sees."""
+
+    logit: Logit
+    atoms: Atoms
+    sums: Request | None
+
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
+        return pointwise_average(itself, self.logit, x, self.atoms, self.sums, order)
+
+
+def itself(logits: Float[Array, "m n"]) -> Float[Array, "m n"]:
+    """The kernel of linear attention."""
+    return logits

@@ -1,0 +1,1 @@
+"""Measures that do not move: stationary ones, their branches and bifurcations."""

@@ -1,0 +1,1 @@
+"""Velocities beside attention: perceptrons, layer norms, schedules in time, moving frames."""

@@ -1,0 +1,1 @@
+"""How a run is stepped in time, inside compiled segments."""

@@ -1,0 +1,1 @@
+"""Gaussians and their mixtures, with their closed forms."""

@@ -1,0 +1,1 @@
+"""Arrays, small matrices and special functions: what every room computes with."""

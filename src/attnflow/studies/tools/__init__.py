@@ -1,0 +1,1 @@
+"""What studies are made of: checks, kept parts, fits, drawings."""

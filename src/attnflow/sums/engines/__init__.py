@@ -1,0 +1,1 @@
+"""What evaluates a sum over keys, and how one is chosen."""

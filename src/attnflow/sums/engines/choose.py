@@ -1,0 +1,98 @@
+"""Which engine, when the user does not say."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from attnflow._check import instance
+from attnflow.numerics.arrays import known
+from attnflow.sums.engines.base import Engine, Request
+from attnflow.sums.engines.plan import installed, maskable, planned
+from attnflow.sums.engines.spectral import Transform
+from attnflow.sums.engines.tiled import Dense, Streamed
+from attnflow.sums.logits.logit import Logit
+from attnflow.sums.rows import Pairs
+
+# Up to this many pairs (n = 1448, 16 MB in float64) one pass and tiles take the same time; at four times that, tiles take about half.
+DENSE_PAIRS = 2**21
+# Below this many pairs tiles take less than a plan.
+SPECTRAL_PAIRS = 2**28
+# Seconds a token, a token and mode it is spread over, and an operation of the FFT: on two cores;
+# `benchmarks/cost_model.py` fits them, and they tell the time within a factor of 2.2.
+SPECTRAL_SECONDS = (8e-8, 4e-10, 3.5e-9)
+# Seconds a pair in a streamed softmax in at most three dimensions: an exponential and little else.
+PAIR_SECONDS = {"float64": 1.05e-9, "float32": 3.5e-10}
+
+
+class Automatic(Request):
+    """The engine expected to be the fastest: by size, dimension, mask, precision, and for spectral sums by the modes they would take."""
+
+    # Whether tokens on a circle may have the series of the circle.
+    circle: bool = eqx.field(static=True, default=True)
+
+    differences = True
+
+    def fit(self, pairs: Pairs) -> Engine:
+        atoms, m, n = pairs.atoms, len(pairs.x), len(pairs.atoms.points)
+        if atoms.engine is not None and m == n and not (known(pairs.logit) and m * n >= SPECTRAL_PAIRS and _mixes(pairs.logit)):
+            return atoms.engine
+        tiles = self.over(m, n)
+        if not self.by_value(pairs.logit.dim, m * n) or not (known(pairs) and pairs.logit.keys_are_tokens and atoms.values is None):
+            return tiles
+        if not installed() or not maskable(pairs):
+            return tiles
+        plan, _ = planned(None, pairs, self.circle)
+        if plan is None or spectral_seconds(plan, m, n) > PAIR_SECONDS[pairs.x.dtype.name] * m * n:
+            return tiles
+        return plan
+
+    def over(self, queries: int, keys: int) -> Engine:
+        return (Dense() if queries * keys <= DENSE_PAIRS else Streamed()).over(queries, keys)
+
+    def by_value(self, dim: int, pairs: int) -> bool:
+        return pairs >= SPECTRAL_PAIRS and dim <= 3
+
+    def for_motion(self) -> "Automatic":
+        return Automatic(circle=False)
+
+
+_AUTOMATIC = Automatic()
+
+
+def request(sums: Request | None) -> Request:
+    """What was asked for; nothing is the automatic choice."""
+    return _AUTOMATIC if sums is None else sums
+
+
+def choose(queries: int, keys: int, sums: Request | None = None) -> Engine:
+    """The engine over all `queries x keys` pairs; `sums` if it is given. Whether it is native is settled here."""
+    check_request(sums)
+    return request(sums).over(queries, keys)
+
+
+def check_request(sums: Any) -> None:
+    """Raise if this does not say how sums are evaluated."""
+    if sums is not None:
+        instance("sums", sums, Request, "None, Dense(), Streamed(), Spectral() or what af.plan made of it")
+
+
+def _mixes(logit: Logit) -> bool:
+    """Whether a logit mixes the axes, so that a lattice is no help."""
+    A = np.asarray(logit.form.A)
+    return bool(np.abs(A - np.diag(np.diagonal(A))).max() > 0) if len(A) == 2 else False
+
+
+def spectral_seconds(plan: Transform, queries: int, keys: int) -> float:
+    """The time of a spectral sum on two cores."""
+    exact = plan.exact * keys * PAIR_SECONDS["float64"]
+    return float(np.dot(spectral_work(plan, queries, keys), SPECTRAL_SECONDS) + exact)
+
+
+def spectral_work(plan: Transform, queries: int, keys: int) -> tuple[float, float, float]:
+    """What a spectral sum does, transform by transform: tokens, tokens times the modes they are spread over, and the FFT's operations."""
+    width, d = np.ceil(-np.log10(plan.delta)) + 1, len(plan.modes)
+    back = (d + 2) // 2 if not plan.circle else 2
+    tokens, grid = keys + back * queries, 2.0**d * math.prod(plan.modes)
+    return float(tokens), float(tokens * width**d), float((1 + back) * grid * np.log2(grid))

@@ -1,0 +1,1 @@
+"""What turns tokens into rows whose scalar products are the logits."""

@@ -1,0 +1,116 @@
+"""Rotary positions: queries and keys turned by their place in the sequence (Su et al. 2021, arXiv:2104.09864)."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from attnflow._check import flag
+from attnflow.numerics.arrays import Numbers, array, floats, on_host, positive
+from attnflow.numerics.rows import numbers, times
+from attnflow.sums.logits.factored import _bias, _matrices
+from attnflow.sums.logits.logit import Logit
+
+
+class Rotary(Logit):
+    r"""$s \langle R_\sigma (Q x + a), R_\tau (K y + b)\rangle$ for a query at the place $\sigma$ and a key at $\tau$, where $R_\tau$ turns
+    the $i$-th pair of coordinates by the angle $\tau \omega_i$, $\omega$ the `frequencies`: the logit depends on positions through
+    $\sigma - \tau$ alone. `rotary` makes one."""
+
+    query: Float[Array, "p d"]
+    key: Float[Array, "p d"]
+    query_bias: Float[Array, " p"] | None
+    key_bias: Float[Array, " p"] | None
+    scale: Float[Array, ""]
+    frequencies: Float[Array, " r"]
+    interleaved: bool = eqx.field(static=True, default=False)
+
+    positional = True
+    centers = False
+
+    @property
+    def psd(self) -> bool:
+        return False
+
+    @property
+    def dim(self) -> int:
+        return self.query.shape[-1]
+
+    def queries(
+        self, x: Float[Numbers, "m d"], order: Float[Numbers, " m"] | None, c: Float[Numbers, " d"]
+    ) -> tuple[Float[Numbers, "m p"], Float[Numbers, " m"]]:
+        """$q = s R (Q x + a)$. A center would not be a term in $x$ alone, so that there is none."""
+        q = self.scale * self._turned(self.query, self.query_bias, x, order)
+        return q, numbers(q).zeros(len(q), q.dtype)
+
+    def keys(
+        self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]
+    ) -> tuple[Float[Numbers, "n p"], Float[Numbers, " n"]]:
+        """$k = R (K y + b)$."""
+        k = self._turned(self.key, self.key_bias, y, order)
+        return k, numbers(k).zeros(len(k), k.dtype)
+
+    def _turned(self, matrix: Any, bias: Any, x: Any, order: Any) -> Any:
+        if order is None:
+            raise ValueError("a rotary logit needs the order of the queries, got none; call velocity(x, order)")
+        rows, xp = times(x, matrix), numbers(x)
+        rows = rows if bias is None else rows + bias[None]
+        r = len(self.frequencies)
+        angle = order[:, None] * self.frequencies[None]
+        cos, sin = xp.cos(angle), xp.sin(angle)
+        first, second = (rows[:, 0 : 2 * r : 2], rows[:, 1 : 2 * r : 2]) if self.interleaved else (rows[:, :r], rows[:, r : 2 * r])
+        turned = (first * cos - second * sin, second * cos + first * sin)
+        if self.interleaved:
+            return xp.concatenate([xp.stack(turned, axis=-1).reshape(len(rows), 2 * r), rows[:, 2 * r :]], axis=1)
+        return xp.concatenate([*turned, rows[:, 2 * r :]], axis=1)
+
+    def scaled(self, factor: Float[Array, ""]) -> "Rotary":
+        return eqx.tree_at(lambda logit: logit.scale, self, factor * self.scale)
+
+    def pulled_back(self, matrix: Float[Array, "d d"] | Float[Array, " d"]) -> "Rotary":
+        Q, K = (M @ matrix if matrix.ndim == 2 else M * matrix[None] for M in (self.query, self.key))
+        return eqx.tree_at(lambda logit: (logit.query, logit.key), self, (Q, K))
+
+    def mixed(self) -> "Rotary":
+        return self
+
+    def swapped(self) -> "Rotary":
+        return Rotary(self.key, self.query, self.key_bias, self.query_bias, self.scale, self.frequencies, self.interleaved)
+
+
+def rotary(
+    query: Any,
+    key: Any,
+    temperature: Any = 1.0,
+    *,
+    query_bias: Any = None,
+    key_bias: Any = None,
+    base: Any = None,
+    frequencies: Any = None,
+    interleaved: bool = False,
+) -> Rotary:
+    r"""The dot product of queries and keys that are turned by their positions, divided by the `temperature`.
+
+    **Arguments:**
+
+    - `query` and `key`: `[p, d]`, with the biases `query_bias` and `key_bias` `[p]` of trained models.
+    - `base`: the frequencies are $\omega_i = \text{base}^{-2i/p}$, $i = 0, \dots, p/2 - 1$; by default 10,000.
+    - `frequencies`: `[r]` with $2r \le p$, in their place: the first $2r$ coordinates are turned, the others are not.
+    - `interleaved`: pairs are coordinates $(2i, 2i + 1)$, as in the paper; by default $(i, i + r)$, as trained models have them.
+    """
+    Q, K, T = _matrices(query, key, temperature)
+    flag("interleaved", interleaved)
+    if base is not None and frequencies is not None:
+        raise ValueError("base gives the frequencies, got both; leave one of them out")
+    base = array(positive("base", 10_000.0 if base is None else base), Q.dtype)
+    if frequencies is None:
+        if len(Q) % 2:
+            raise ValueError(f"rotary positions turn pairs of coordinates, got heads of odd dimension {len(Q)}; give frequencies")
+        exponents = array(np.arange(0, len(Q), 2) / len(Q), Q.dtype)
+        frequencies = on_host(lambda b, e: b**-e, base, exponents)
+    frequencies = array(floats("frequencies", frequencies, "r"), Q.dtype)
+    if 2 * len(frequencies) > len(Q):
+        raise ValueError(f"frequencies [r] turn 2 r of the {len(Q)} coordinates of a head, got r = {len(frequencies)}")
+    biases = _bias("query_bias", query_bias, Q), _bias("key_bias", key_bias, K)
+    return Rotary(Q, K, *biases, on_host(lambda T: 1 / T, T), frequencies, interleaved)

@@ -1,0 +1,1 @@
+"""Many runs at once: every point of a grid of parameters, from many seeds."""

@@ -1,0 +1,1 @@
+"""Sinkhorn scaling of a kernel to given marginals."""
