@@ -1,0 +1,38 @@
+"""Names for what users pass.
+
+They are for readers and type checkers. At run time anything may come, and the library's own checks refuse what does not fit, in one line: so
+at run time these are `Any`, and no other check speaks first.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from typing import Protocol, TypeAlias
+
+    import numpy.typing
+    from jaxtyping import Array, PRNGKeyArray, PyTree
+
+    # Numbers of any shape: a list, an array of NumPy or of JAX, a traced array.
+    ArrayLike: TypeAlias = numpy.typing.ArrayLike
+    # One number.
+    Scalar: TypeAlias = float | numpy.number | Array
+    # A type of numbers.
+    DType: TypeAlias = numpy.typing.DTypeLike
+    # A file or a folder.
+    PathLike: TypeAlias = str | os.PathLike[str]
+    # A key of `jax.random`.
+    Key: TypeAlias = PRNGKeyArray
+    # A function of rows of points, `[n, d] -> [n, ...]`.
+    RowFunction: TypeAlias = Callable[[Array], Array]
+    # A function of a measure, whose value is a number, an array or a pytree of those.
+    Observable: TypeAlias = Callable[[Any], PyTree]
+
+    class FieldLike(Protocol):
+        """A field, or any object with `at(mu, t, sums) -> velocity`."""
+
+        def at(self, mu: Any, t: Any = 0.0, sums: Any = None) -> Any: ...
+
+else:
+    ArrayLike = Scalar = DType = PathLike = Key = RowFunction = Observable = FieldLike = Any
