@@ -97,6 +97,7 @@ from attnflow.sums import Spectral as Spectral
 from attnflow.sums import Streamed as Streamed
 from attnflow.sums import Window as Window
 from attnflow.sums import dot_product as dot_product
+from attnflow.sums import rotary as rotary
 from attnflow.sums import squared_distance as squared_distance
 from attnflow.sweeps.sweep import over_seeds as over_seeds
 from attnflow.sweeps.sweep import sweep as sweep
