@@ -1,31 +1,15 @@
 """Densities, ellipses, attention matrices, rates and whole paths: what is drawn where, and what is refused."""
 
+import dataclasses
+import sys
+
 import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import pytest
+from drawn import bump, gaussians, path_of, wave
 
 import attnflow as af
-
-
-def path_of(measures: list) -> af.Path:
-    """A path made by hand."""
-    states = [mu.state for mu in measures]
-    stacked = jnp.stack(states) if hasattr(states[0], "shape") else tuple(jnp.stack(parts) for parts in zip(*states, strict=True))
-    if not hasattr(states[0], "shape") and hasattr(states[0], "_fields"):
-        stacked = type(states[0])(*stacked)
-    ts = jnp.linspace(0.0, 2.0, len(measures))
-    return af.Path(ts, stacked, af.Status("reached", 2.0), {}, measures[0])
-
-
-def wave(amplitude: float, cells: int = 16) -> af.Grid:
-    return af.Grid.from_density(lambda x: (1 + amplitude * x[:, 0]) / (2 * jnp.pi), [af.Circle(cells)])
-
-
-def bump(axes) -> af.Grid:
-    blank = af.Grid.uniform(axes)
-    values = jnp.exp(-jnp.sum((blank.mesh.points - 0.5) ** 2, axis=1))
-    return af.Grid((values / jnp.sum(values * blank.mesh.volumes)).reshape(blank.mesh.shape), blank.mesh)
 
 
 def mesh_of(ax):
@@ -65,17 +49,43 @@ def test_a_density_in_the_plane_is_drawn_at_one_frame_with_its_axes_right():
 
 
 def test_densities_elsewhere_are_refused():
-    with pytest.raises(TypeError, match="path must be a path of Grids, got a path of Gaussian"):
+    with pytest.raises(TypeError, match="path must be a path of Grids or a Grid, got a path of Gaussian"):
         af.plot.densities(path_of([af.Gaussian([0.0], [[1.0]])] * 2))
-    with pytest.raises(ValueError, match="drawn over the line, the circle and the plane"):
-        af.plot.densities(path_of([af.Grid.uniform([af.Icosphere(2)])] * 2))
-    with pytest.raises(ValueError, match="drawn over the line, the circle and the plane"):
-        af.plot.densities(path_of([af.Grid.uniform([af.Order(4), af.Interval(-1, 1, 4)])] * 2))
+    with pytest.raises(TypeError, match="path must be a path of Grids or a Grid, got Gaussian"):
+        af.plot.densities(af.Gaussian([0.0], [[1.0]]))
 
 
-def gaussians(dim: int, count: int = 5) -> af.Path:
-    turn = np.eye(dim)
-    return path_of([af.Gaussian(np.full(dim, float(k)), (1.0 + k) * turn) for k in range(count)])
+@pytest.mark.parametrize("axes", [[af.Interval(-1, 3, 12)], [af.Circle(16)], [af.Zonal(4, 12)]], ids=["line", "circle", "zonal"])
+def test_a_density_alone_on_a_row_of_cells_is_a_curve(axes):
+    """And so is a frame of a path that is asked for."""
+    mu = bump(axes)
+    for ax in (af.plot.densities(mu), af.plot.densities(path_of([af.Grid.uniform(axes), mu]), frame=1)):
+        np.testing.assert_allclose(ax.lines[0].get_ydata(), mu.density)
+        np.testing.assert_allclose(ax.lines[0].get_xdata(), axes[0].centers)
+        assert ax.get_ylim()[0] == 0
+
+
+def test_a_density_over_an_order_is_drawn_with_the_order_across():
+    axes = [af.Order(4), af.Interval(-1, 1, 6)]
+    mu = af.Grid.from_density(lambda x, order: 1 + x[:, 0] * order, axes, normalize=True)
+    ax = af.plot.densities(mu)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("order", "$x$")
+    np.testing.assert_allclose(np.asarray(mesh_of(ax).get_array()).reshape(6, 4), np.asarray(mu.density).T)
+
+
+def test_a_density_on_the_sphere_is_seen_from_the_front_and_from_behind():
+    """A density that grows along the first axis is, from there, symmetric about the middle of the disc, and from behind it is low."""
+    mu = af.Grid.from_density(lambda x: (1 + 0.9 * x[:, 0]) / (4 * jnp.pi), [af.Icosphere(16)], normalize=True)
+    film = sys.modules["attnflow.plot.densities"].Globe(sys.modules["attnflow.plot.frames"].Frames(mu), view=(0.0, 0.0))
+    ax = af.plot.new_figure().add_subplot()
+    film.still(ax, 0)
+    (image,) = ax.images
+    front, behind = np.split(np.asarray(image.get_array().filled(np.nan)), 2, axis=1)
+    height = np.sqrt(np.maximum(0, 1 - np.add.outer(*[np.linspace(-1, 1, len(front)) ** 2] * 2)))
+    inside = np.isfinite(front)
+    np.testing.assert_allclose(inside, height > 0)
+    for seen, sign in ((front, 1), (behind, -1)):
+        np.testing.assert_allclose(seen[inside], ((1 + sign * 0.9 * height) / (4 * np.pi))[inside], atol=0.01)
 
 
 def test_ellipses_are_one_standard_deviation_around_the_mean():
@@ -97,10 +107,20 @@ def test_gaussians_in_other_dimensions_show_their_eigenvalues():
     assert ax.get_yscale() == "log"
     assert len(ax.lines) == 3
     np.testing.assert_allclose(ax.lines[0].get_ydata(), np.arange(1.0, 6.0))
-    with pytest.raises(TypeError, match="path must be a path of Gaussians, got a path of Particles"):
+    with pytest.raises(TypeError, match="path must be a path of Gaussians or mixtures, or one of them, got a path of Particles"):
         af.plot.ellipses(path_of([af.Particles(np.eye(2))] * 2))
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         af.plot.ellipses(gaussians(2), count=0)
+
+
+def test_a_gaussian_alone_has_its_ellipses_or_its_density():
+    """One and two standard deviations; in R^3, of the first two coordinates."""
+    for dim in (2, 3):
+        two, one = (line.get_xydata() for line in af.plot.ellipses(af.Gaussian(np.zeros(dim), 4 * np.eye(dim))).lines[:2])
+        np.testing.assert_allclose([np.hypot(*one.T), np.hypot(*two.T)], np.outer([2, 4], np.ones(len(one))))
+    mixture = af.GaussianMixture([0.25, 0.75], [[-1.0], [2.0]], [[[1.0]], [[0.25]]])
+    x, y = af.plot.ellipses(mixture).lines[0].get_data()
+    np.testing.assert_allclose(y, mixture.density(x[:, None]), rtol=1e-10)
 
 
 def test_an_attention_matrix_is_drawn_as_it_is(rng):
@@ -113,11 +133,26 @@ def test_an_attention_matrix_is_drawn_as_it_is(rng):
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("key", "query")
     figure = af.plot.new_figure()
     own = figure.add_subplot()
-    assert af.plot.attention(np.eye(3), own) is own
+    assert af.plot.attention(np.eye(3), ax=own) is own
     assert own.get_aspect() == 1
     for wrong in (np.zeros(3), np.zeros((2, 2, 2)), np.zeros((0, 3))):
         with pytest.raises(ValueError, match=r"attention draws a matrix \[m, n\], got shape"):
             af.plot.attention(wrong)
+
+
+def test_the_attention_of_a_law_is_that_of_a_measure_or_of_the_last_frame(key):
+    law, mu = af.simple_attention(beta=2.0, dim=2), af.samplers.normal(5, 2, key=key)
+    expected = np.asarray(law.weights(mu.points, mu))
+    for shown in (mu, path_of([af.Particles(0 * mu.points), mu])):
+        np.testing.assert_array_equal(np.asarray(af.plot.attention(law, shown).images[0].get_array()), expected)
+    grid = wave(0.4)
+    assert af.plot.attention(law, grid).images[0].get_array().shape == (16, 16)
+    with pytest.raises(ValueError, match=r"got shape \[2, 5, 5\]; choose a head"):
+        af.plot.attention(af.MultiHead([law, law]), mu)
+    with pytest.raises(TypeError, match="law must be an attention law where mu is given, got an array"):
+        af.plot.attention(expected, mu)
+    with pytest.raises(TypeError, match="mu must be tokens or a Grid, or a path of them, got None"):
+        af.plot.attention(law)
 
 
 def test_rates_are_drawn_on_logarithmic_scales_with_their_slope():
@@ -158,11 +193,13 @@ def test_rates_must_be_positive_and_of_one_length(x, series, name):
         (lambda: path_of([af.Particles(np.eye(3), space=af.Sphere())] * 5), 4),
         (lambda: path_of([af.Particles(k + np.eye(2)) for k in range(5)]), 4),
         (lambda: path_of([af.Particles(k + np.eye(4)) for k in range(3)]), 3),
-        (lambda: path_of([af.Particles(np.ones((2, 1)) * k) for k in range(2)]), 2),
+        (lambda: path_of([af.Particles(np.ones((2, 1)) * k) for k in range(2)]), 1),
         (lambda: gaussians(2), 1),
         (lambda: path_of([wave(a) for a in (0.0, 0.4, 0.8)]), 2),
+        (lambda: path_of([bump([af.Interval(-2, 2, 6), af.Interval(-1, 3, 8)])] * 3), 4),
+        (lambda: path_of([bump([af.Icosphere(2)])] * 5), 5),
     ],
-    ids=["sphere", "plane", "R^4", "line", "Gaussian", "density"],
+    ids=["sphere", "plane", "R^4", "line", "Gaussian", "density", "density in the plane", "density on the sphere"],
 )
 @pytest.mark.cases
 def test_a_summary_has_the_measures_and_below_the_numbers(path, panels):
@@ -190,9 +227,28 @@ def test_the_panels_of_a_summary_are_at_the_times_they_say():
         assert ax.get_xlim() == figure.axes[0].get_xlim(), "one box for all"
 
 
+def test_a_summary_draws_what_was_observed_at_its_own_times():
+    """And what is given in its place, or besides; what is not a number per time is left out."""
+    path = path_of([af.Particles(k + np.eye(2)) for k in range(3)])
+    early = np.array([0.0, 0.5])
+    observed = {"kept": af.Observed(path.ts, np.arange(3)), "own": af.Observed(early, early**2), "matrix": af.Observed(early, np.eye(2))}
+    path = dataclasses.replace(path, observed=observed)
+    drawn = {ax.get_ylabel(): ax.lines[0].get_xydata() for ax in af.plot.summary(path, {"kept": np.ones(3), "more": np.zeros(3)}).axes[3:]}
+    assert drawn.keys() == {"kept", "own", "more"}
+    np.testing.assert_allclose(drawn["kept"], np.stack([[0, 1, 2], np.ones(3)], axis=1))
+    np.testing.assert_allclose(drawn["own"], np.stack([early, early**2], axis=1))
+
+
+@pytest.mark.parametrize("mu", [af.Particles(np.eye(2)), af.Gaussian([0.0], [[1.0]]), wave(0.3)], ids=["tokens", "Gaussian", "density"])
+def test_a_measure_alone_has_a_summary(mu):
+    figure = af.plot.summary(mu)
+    assert len(figure.axes) == 1
+    assert figure.axes[0].get_title() == ""
+
+
 @pytest.mark.parametrize("dim", [1, 2, 4])
 def test_a_summary_of_a_mixture_shows_its_components(dim):
-    """In the plane an ellipse a component at five frames, and the way of each mean; on the line a band for each."""
+    """In the plane an ellipse per component at five frames, and the path of each mean; on the line a band for each."""
     start = af.GaussianMixture([0.5, 0.5], np.stack([-np.ones(dim), np.ones(dim)]), [np.eye(dim), 4 * np.eye(dim)])
     path = path_of([start.push(lambda x, k=k: (1 + k) * x) for k in range(6)])
     (ax,) = af.plot.summary(path).axes

@@ -1,14 +1,14 @@
-"""Figures and movies: what is drawn where, and what is refused."""
+"""Tokens: what is drawn where, and what is refused."""
 
 import subprocess
 import sys
 
-import imageio_ffmpeg
 import jax
 import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import pytest
+from drawn import turning
 
 import attnflow as af
 
@@ -24,15 +24,6 @@ def scatters(ax) -> list:
 
 def same_set(a: np.ndarray, b: np.ndarray) -> bool:
     return np.allclose(a[np.lexsort(a.T)], b[np.lexsort(b.T)], atol=1e-12)
-
-
-def turning(mu: af.Particles, frames: int) -> af.Path:
-    """A path made by hand: the tokens turn in the plane of the first two coordinates."""
-    ts = jnp.linspace(0.0, 1.0, frames)
-    first, second = mu.points[:, 0], mu.points[:, 1]
-    turned = [jnp.stack([jnp.cos(t) * first - jnp.sin(t) * second, jnp.sin(t) * first + jnp.cos(t) * second], axis=1) for t in ts]
-    states = jnp.stack([jnp.concatenate([plane, mu.points[:, 2:]], axis=1) for plane in turned])
-    return af.Path(ts, states, af.Status("reached", 1.0), {}, mu)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +69,7 @@ def test_the_eye_sees_the_near_half_of_the_sphere_and_the_far_half_dimmed():
     assert far.get_zorder() < near.get_zorder()
 
 
-def test_area_is_mass_and_colors_are_one_a_token(key):
+def test_area_is_mass_and_colors_are_one_per_token(key):
     points = jax.random.normal(key, (3, 2))
     colors = ["#ff0000", "#00ff00", "#0000ff"]
     ax = af.plot.tokens(af.Particles(points, weights=[1.0, 2.0, 3.0]), color=colors, size=10.0)
@@ -118,71 +109,19 @@ def test_bad_input_is_named(key):
     mu = af.samplers.normal(5, 2, key=key)
     with pytest.raises(ValueError, match=r"trail must have shape \[t, 5, 2\], got \[3, 4, 2\]"):
         af.plot.tokens(mu, trail=np.zeros((3, 4, 2)))
-    with pytest.raises(ValueError, match="one a token, 5, got 2"):
+    with pytest.raises(ValueError, match="one per token, 5, got 2"):
         af.plot.tokens(mu, color=["red", "blue"])
     with pytest.raises(TypeError, match="got Gaussian; draw tokens with"):
         af.plot.tokens(af.Gaussian.matching(mu))
 
 
-@pytest.mark.parametrize(("dim", "space"), [(3, af.Sphere()), (2, af.Euclidean()), (3, af.Euclidean())])
-@pytest.mark.cases
-def test_a_movie_has_one_picture_a_frame(dim, space, key, tmp_path):
-    path = turning(af.Particles(af.samplers.sphere(6, dim, key=key).points, space=space), 6)
-    file = af.plot.movie(path, tmp_path / "tokens.mp4", fps=12.0)
-    count, seconds = imageio_ffmpeg.count_frames_and_secs(str(file))
-    assert count == 6
-    assert seconds == pytest.approx(0.5, abs=0.01)
-    assert [p.name for p in tmp_path.iterdir()] == ["tokens.mp4"]
-    # Every second frame, and the last: 0, 2, 4, 5.
-    af.plot.movie(path, file, every=2)
-    assert imageio_ffmpeg.count_frames_and_secs(str(file))[0] == 4
-
-
-def test_the_camera_of_a_movie_stands_still(key, tmp_path, monkeypatch):
-    path = turning(af.samplers.normal(5, 2, key=key), 4)
-    seen = []
-    draw = af.plot.tokens
-
-    def spy(mu, ax, **drawn):
-        draw(mu, ax, **drawn)
-        seen.append((ax.get_xlim(), ax.get_ylim(), len(drawn["trail"])))
-        return ax
-
-    monkeypatch.setattr(sys.modules["attnflow.plot.movie"], "tokens", spy)
-    af.plot.movie(path, tmp_path / "tokens.mp4", tail=2)
-    states = np.asarray(path.states).reshape(-1, 2)
-    (box,) = {(x, y) for x, y, _ in seen}
-    for axis in range(2):
-        assert box[axis][0] < states[:, axis].min()
-        assert box[axis][1] > states[:, axis].max()
-    assert [trail for _, _, trail in seen[-4:]] == [1, 2, 3, 3]
-
-
-def test_a_movie_that_fails_leaves_nothing(key, tmp_path):
+def test_of_a_path_the_last_frame_is_drawn_with_the_others_as_its_trail(key):
     path = turning(af.samplers.normal(4, 2, key=key), 3)
-    with pytest.raises(ValueError, match="one a token"):
-        af.plot.movie(path, tmp_path / "tokens.mp4", color=["red", "blue"])
-    with pytest.raises(ValueError, match=r"must end in \.mp4, got 'tokens.gif'"):
-        af.plot.movie(path, tmp_path / "tokens.gif")
-    with pytest.raises(ValueError, match="folder of the movie must exist"):
-        af.plot.movie(path, tmp_path / "none" / "tokens.mp4")
-    with pytest.raises(ValueError, match="fps must be positive"):
-        af.plot.movie(path, tmp_path / "tokens.mp4", fps=0.0)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_movie_cut_short_leaves_nothing(key, tmp_path, monkeypatch):
-    taken = []
-
-    def stop(self):
-        taken.append(self)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("matplotlib.animation.FFMpegWriter.grab_frame", stop)
-    with pytest.raises(KeyboardInterrupt):
-        af.plot.movie(turning(af.samplers.normal(4, 2, key=key), 3), tmp_path / "tokens.mp4")
-    assert len(taken) == 1
-    assert list(tmp_path.iterdir()) == []
+    ax = af.plot.tokens(path)
+    (scatter,) = scatters(ax)
+    np.testing.assert_allclose(scatter.get_offsets(), path.states[-1])
+    (lines,) = [c for c in ax.collections if type(c).__name__ == "LineCollection"]
+    np.testing.assert_allclose(np.stack(lines.get_segments()), np.asarray(path.states).swapaxes(0, 1))
 
 
 def test_import_attnflow_is_light():

@@ -45,6 +45,12 @@ class Measure(ClosedForms):
         """The precision of its numbers."""
         return self.mean.dtype
 
+    def _repr_html_(self) -> str:
+        """A line and a figure, for notebooks."""
+        import attnflow as af
+
+        return af.plot.notebook.html(self)
+
 
 class Noise(eqx.Module):
     """Brownian motion `sigma dB` of every token, or `1/2 sigma^2 Laplace` of the law."""

@@ -1,13 +1,14 @@
 """One look for every figure."""
 
+from attnflow.plot import notebook as notebook
+from attnflow.plot.attention import attention as attention
 from attnflow.plot.densities import densities as densities
-from attnflow.plot.densities import ellipses as ellipses
+from attnflow.plot.ellipses import ellipses as ellipses
 from attnflow.plot.look import COLORS as COLORS
 from attnflow.plot.look import COLUMN as COLUMN
 from attnflow.plot.look import PAGE as PAGE
 from attnflow.plot.look import look as look
 from attnflow.plot.look import new_figure as new_figure
-from attnflow.plot.matrices import attention as attention
 from attnflow.plot.movie import movie as movie
 from attnflow.plot.rates import rates as rates
 from attnflow.plot.summary import summary as summary

@@ -1,116 +1,157 @@
-"""Paths of measures in a figure: densities, along time as a picture or one of them in the plane, and ellipses, which every measure has."""
+"""Densities on grids: on a row of cells, on two rows, on the sphere."""
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from attnflow import _check as check
-from attnflow.flow.path import Path
-from attnflow.measures import Gaussian, GaussianMixture, Grid, Measure
-from attnflow.plot.look import COLORS, COLUMN, check_axes, look, new_figure
+from attnflow.measures import Grid
+from attnflow.measures.grid.axes import Axis
+from attnflow.plot.frames import Frames, Picture, Shown, frames_of
+from attnflow.plot.look import COLORS, COLUMN, VIEW, Axes, check_axes, eye, look, new_figure
 
-if TYPE_CHECKING:
-    import matplotlib.axes
-
-
-@functools.singledispatch
-def draw(mu: Measure, path: Path, part: Any) -> float:
-    """Draw a path of measures like `mu` in a part of a figure, and return how high the part should be in widths of a page: the ellipses
-    of the covariance, for a picture that registers nothing better next to the function that draws it."""
-    _ellipses(path, part.add_subplot(), 8)
-    return 0.5
+# Pixels across a hemisphere.
+_PIXELS = 240
+_QUARTERS = {-2: r"$-\pi$", -1: r"$-\pi/2$", 0: "0", 1: r"$\pi/2$", 2: r"$\pi$", 3: r"$3\pi/2$", 4: r"$2\pi$"}
 
 
-def densities(path: Path, ax: "matplotlib.axes.Axes | None" = None, *, frame: int = -1) -> "matplotlib.axes.Axes":
-    """Draw a path of `Grid`s: over the line or the circle, time across and place up; over the plane, one frame of it.
+def densities(path: Shown, ax: Axes | None = None, *, frame: int | None = None) -> Axes:
+    r"""Draw densities on a grid.
 
-    **Arguments:** `ax`, a new figure if not given; `frame`, which one is drawn of a density in the plane. Returns the axes.
+    **Arguments:**
+
+    - `path`: over the line, the circle and the angle of a `Zonal` axis, time across and place up. Over the plane, over an order and the
+      line, and on $S^2$ (a hemisphere from the front, and the other from behind), the last frame. A `Grid` alone is drawn as one frame.
+    - `ax`: where to draw; a new figure if not given.
+    - `frame`: draw this frame alone.
+
+    Returns the axes.
     """
-    check.path("path", path, Path, Grid, "a path of Grids")
+    frames = frames_of("path", path, Grid, "a path of Grids or a Grid")
     check_axes(ax)
-    check.count("frame", frame, -len(path), len(path) - 1)
-    grid: Any = path.measure
-    if grid.mesh.order is not None or grid.dim > 2 or len(grid.mesh.shape) > 2:
-        raise ValueError(f"densities are drawn over the line, the circle and the plane, got cells {list(grid.mesh.shape)} in R^{grid.dim}")
+    if frame is not None:
+        check.count("frame", frame, -len(frames), len(frames) - 1)
+    kind = density_picture(frames[0])
+    if kind is None:
+        raise ValueError(f"densities are drawn over one or two rows of cells and on S^2, got {_cells(frames[0])}")
     with look():
-        ax = new_figure(COLUMN, 0.75 * COLUMN).add_subplot() if ax is None else ax
-        if len(grid.mesh.shape) == 2:
-            _plane(ax, path[frame])
-            return ax
-        (name,) = grid.axis_names
-        values = np.stack([np.asarray(path[i].density).ravel() for i in range(len(path))], axis=1)
-        drawn = ax.pcolormesh(np.asarray(path.ts), grid.axes[0].centers, values, cmap="cividis", shading="gouraud", rasterized=True)
-        ax.set(xlabel="$t$", ylabel="$x$" if name == "x" else name)
-        ax.figure.colorbar(drawn, ax=ax, label="density", fraction=0.05)
+        drawn = kind(frames)
+        if ax is None:
+            width, height = drawn.size
+            ax = new_figure(COLUMN, COLUMN * min(0.75, height / width)).add_subplot()
+        if drawn.in_one and len(frames) > 1 and frame is None:
+            drawn.along(ax)
+        else:
+            drawn.still(ax, (-1 if frame is None else frame) % len(frames))
+            drawn.key(ax)
     return ax
 
 
-@draw.register
-def _(mu: Grid, path: Path, part: Any) -> float:
-    densities(path, part.add_subplot())
-    return 0.5
+def density_picture(grid: Grid) -> "type[_Densities] | None":
+    """The class that draws a density on such cells; `None` if none does."""
+    if len(grid.axes) == 2:
+        return Plane
+    if grid.axes[0].edges is not None:
+        return Row
+    return Globe if grid.space.radius is not None and grid.dim == 3 else None
 
 
-def _plane(ax: Any, grid: Grid) -> None:
-    x = np.asarray(grid.mesh.points).reshape(*grid.mesh.shape, 2)
-    drawn = ax.pcolormesh(x[:, 0, 0], x[0, :, 1], np.asarray(grid.density).T, cmap="cividis", shading="gouraud", rasterized=True)
-    ax.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal")
-    ax.figure.colorbar(drawn, ax=ax, label="density", fraction=0.05)
+def _cells(grid: Grid) -> str:
+    return f"cells {list(grid.mesh.shape)} in R^{grid.dim}"
 
 
-def ellipses(path: Path, ax: "matplotlib.axes.Axes | None" = None, *, count: int = 8) -> "matplotlib.axes.Axes":
-    """Draw a path of `Gaussian`s in the plane: the ellipses of one standard deviation at `count` frames, dark at the start, and the way of
-    the mean. In other dimensions, the eigenvalues of the covariance along time. Returns the axes."""
-    check.path("path", path, Path, Gaussian, "a path of Gaussians")
-    check_axes(ax)
-    check.count("count", count)
-    with look():
-        ax = new_figure(COLUMN, COLUMN).add_subplot() if ax is None else ax
-        _ellipses(path, ax, count)
-    return ax
+class _Densities(Picture):
+    """Colors or heights from 0 to the largest value of all frames."""
+
+    def __init__(self, frames: Frames, *, tail: int | None = None, most: int | None = None):
+        super().__init__(frames, tail=tail, most=most)
+        self.grid: Grid = frames[0]
+        self.values = frames.stack(lambda mu: mu.density)
+        self.colors: dict[str, Any] = {"cmap": "cividis", "vmin": 0.0, "vmax": float(self.values.max())}
+
+    def scale(self, axes: Axes | list[Axes]) -> None:
+        """The scale of colors, beside the axes."""
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+
+        figure = (axes[0] if isinstance(axes, list) else axes).figure
+        figure.colorbar(ScalarMappable(Normalize(0.0, self.colors["vmax"]), "cividis"), ax=axes, label="density", fraction=0.05)
 
 
-def _ellipses(path: Path, ax: Any, count: int) -> None:
-    states = [path[i] for i in range(len(path))]
-    if path.measure.dim != 2:
-        values = np.stack([np.linalg.eigvalsh(np.asarray(mu.cov)) for mu in states])
-        ax.semilogy(np.asarray(path.ts), np.maximum(values, 1e-300), color=COLORS[0])
-        ax.set(xlabel="$t$", ylabel="eigenvalues of the covariance")
-        return
-    means, covs = (np.stack([np.asarray(part) for part in parts])[:, None] for parts in zip(*((mu.mean, mu.cov) for mu in states)))
-    _outlines(ax, np.asarray(path.ts), means, covs, count)
+class Row(_Densities):
+    """On a row of cells: the line, the circle, an angle."""
+
+    in_one = True
+    size = (4.0, 2.6)
+
+    def still(self, ax: Axes, i: int) -> None:
+        axis = self.grid.axes[0]
+        ax.fill_between(axis.centers, self.values[i], color=COLORS[0], alpha=0.25, linewidth=0)
+        ax.plot(axis.centers, self.values[i], color=COLORS[0])
+        ax.set(ylabel="density", ylim=(0, 1.05 * self.colors["vmax"]))
+        _along(ax, "x", axis, self.grid.axis_names[0])
+
+    def along(self, ax: Axes) -> None:
+        axis = self.grid.axes[0]
+        ax.pcolormesh(self.frames.ts, axis.centers, self.values.T, shading="gouraud", rasterized=True, **self.colors)
+        ax.set(xlabel="$t$")
+        _along(ax, "y", axis, self.grid.axis_names[0])
+        self.scale(ax)
 
 
-@draw.register
-def _(mu: GaussianMixture, path: Path, part: Any) -> float:
-    """The ellipses of the components, in the plane of the first two coordinates; on the line, bands of one standard deviation."""
-    ax, ts = part.add_subplot(), np.asarray(path.ts)
-    means, covs = (np.asarray(states) for states in path.states)
-    if mu.dim > 1:
-        _outlines(ax, ts, means[..., :2], covs[..., :2, :2], 5)
-        return 0.5
-    for k, (mean, spread) in enumerate(zip(means[..., 0].T, np.sqrt(np.maximum(covs[..., 0, 0], 0)).T)):
-        ax.plot(ts, mean, color=COLORS[k % len(COLORS)])
-        ax.fill_between(ts, mean - spread, mean + spread, color=COLORS[k % len(COLORS)], alpha=0.25, linewidth=0)
-    ax.set(xlabel="$t$", ylabel="$x$")
-    return 0.5
+class Plane(_Densities):
+    """On two rows of cells: the plane, or an order and the line."""
+
+    def still(self, ax: Axes, i: int) -> None:
+        (first, second), names = self.grid.axes, self.grid.axis_names
+        ax.pcolormesh(first.centers, second.centers, self.values[i].T, shading="gouraud", rasterized=True, **self.colors)
+        plane = first.moves
+        _along(ax, "x", first, "$x_1$" if plane else names[0])
+        _along(ax, "y", second, "$x_2$" if plane else names[1])
+        ax.set(aspect="equal" if plane else "auto")
+
+    def key(self, axes: Axes | list[Axes]) -> None:
+        self.scale(axes)
 
 
-def _outlines(ax: Any, ts: np.ndarray, means: np.ndarray, covs: np.ndarray, count: int) -> None:
-    """Ellipses of one standard deviation of `means [t, k, 2]` and `covs [t, k, 2, 2]` at `count` frames, dark at the start, and the ways
-    of the means."""
-    import matplotlib
+class Globe(_Densities):
+    """On the sphere: a hemisphere from the front, and beside it the other from behind."""
 
-    angle = np.linspace(0, 2 * np.pi, 200)
-    circle = np.stack([np.cos(angle), np.sin(angle)])
-    chosen = np.unique(np.linspace(0, len(ts) - 1, count).round().astype(int))
-    for shade, i in zip(matplotlib.colormaps["cividis"](np.linspace(0, 0.9, len(chosen))), chosen):
-        spread, turn = np.linalg.eigh(covs[i])
-        outlines = means[i][..., None] + turn @ (np.sqrt(np.maximum(spread, 0))[..., None] * circle)
-        label = f"$t = {float(ts[i]):.3g}$" if i in (chosen[0], chosen[-1]) else None
-        ax.plot(*np.moveaxis(outlines, 0, -1), color=shade, label=[label] + [None] * (len(outlines) - 1))
-    for way in np.moveaxis(means, 1, 0):
-        ax.plot(*way.T, color="0.3", linewidth=0.8, linestyle=":")
-    ax.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal")
-    ax.legend(loc="best")
+    options = ("view",)
+    size = (5.0, 2.6)
+
+    def __init__(self, frames: Frames, *, tail: int | None = None, most: int | None = None, view: tuple[float, float] = VIEW):
+        super().__init__(frames, tail=tail, most=most)
+        from scipy.spatial import KDTree
+
+        up, right = np.meshgrid(*[np.linspace(-1, 1, _PIXELS)] * 2, indexing="ij")
+        depth = np.sqrt(np.maximum(1 - right**2 - up**2, 0))
+        seen = np.concatenate([np.stack([right, up, depth], axis=-1), np.stack([-right, up, -depth], axis=-1)], axis=1)
+        away, self.cells = KDTree(np.asarray(self.grid.points)).query(seen @ eye(view).T * (self.grid.space.radius or 1.0), k=3)
+        # Values between the middles of cells are averages of the three nearest, weighted by the inverse of the distance.
+        nearness = 1 / np.maximum(away, 1e-9)
+        self.parts = nearness / nearness.sum(axis=-1, keepdims=True)
+        self.outside = np.tile(right**2 + up**2 > 1, 2)
+
+    def still(self, ax: Axes, i: int) -> None:
+        shown = np.where(self.outside, np.nan, np.sum(self.values[i][self.cells] * self.parts, axis=-1))
+        ax.imshow(shown, origin="lower", extent=(-2.05, 2.05, -1.025, 1.025), **self.colors)
+        for x, name in ((-1.025, "front"), (1.025, "from behind")):
+            circle = np.linspace(0, 2 * np.pi, 200)
+            ax.plot(x + np.cos(circle), np.sin(circle), color="0.55", linewidth=0.7)
+            ax.annotate(name, (x, -1.05), ha="center", va="top", color="0.4", fontsize="small")
+        ax.set(xlim=(-2.1, 2.1), ylim=(-1.4, 1.1), aspect="equal")
+        ax.set_axis_off()
+
+    def key(self, axes: Axes | list[Axes]) -> None:
+        self.scale(axes)
+
+
+def _along(ax: Axes, side: str, axis: Axis, name: str) -> None:
+    """Name a side of the figure after an axis of the grid; an angle has all its range, and multiples of pi."""
+    assert axis.edges is not None
+    ax.set(**{f"{side}label": "$x$" if name == "x" else name, f"{side}lim": axis.centers[[0, -1]]})
+    if name == "angle":
+        quarters = np.arange(round(2 * axis.edges[0] / np.pi), round(2 * axis.edges[-1] / np.pi) + 1)
+        ax.set(**{f"{side}lim": axis.edges[[0, -1]], f"{side}ticks": quarters * np.pi / 2})
+        ax.set(**{f"{side}ticklabels": [_QUARTERS[int(k)] for k in quarters]})

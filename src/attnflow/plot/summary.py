@@ -1,39 +1,47 @@
 """A whole path at a glance."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from attnflow import _check as check
 from attnflow.flow.path import Path
 from attnflow.measures import Measure
-from attnflow.plot.densities import draw
-from attnflow.plot.look import COLORS, PAGE, look, new_figure
-
-if TYPE_CHECKING:
-    import matplotlib.figure
+from attnflow.plot.frames import Frames, Shown, frames_of
+from attnflow.plot.look import COLORS, PAGE, Figure, look, new_figure
+from attnflow.plot.pictures import picture
 
 
-def summary(path: Path, observed: dict[str, Any] | None = None) -> "matplotlib.figure.Figure":
-    """A figure of a path: its measures (tokens at four times with their trails, ellipses, or the density along time), and below, numbers
-    along time.
+def summary(path: Shown, observed: dict[str, Any] | None = None) -> Figure:
+    """A figure of a path: its measures (tokens or a density at four times, ellipses, or a density along time), and below, the numbers that
+    were observed, at their own times. Of a measure alone, its picture.
 
-    **Arguments:** `observed`, numbers at every frame by name, `[t]`; what has another shape is left out. Tokens in more than three
-    coordinates show their first three.
+    **Arguments:** `observed`, more numbers by name, `[t]` at the frames or with times of their own like the entries of `path.observed`,
+    in whose place they come if the name is the same. What is not one number per time is left out. Tokens in more than three coordinates
+    show their first three.
     """
-    check.path("path", path, Path, Measure, "a path of measures")
+    frames = frames_of("path", path, Measure, "a path of measures or a measure")
     if observed is not None:
         check.instance("observed", observed, dict, "a dict of numbers by name, such as path.observed has")
-    numbers = {name: np.asarray(values) for name, values in (observed or {}).items()}
-    numbers = {name: values for name, values in numbers.items() if values.shape == (len(path),)}
-    rows = -(-len(numbers) // 3)
+    return page(frames, (path.observed if isinstance(path, Path) else {}) | (observed or {}))
+
+
+def page(frames: Frames, observed: dict[str, Any], most: int | None = None) -> Figure:
+    """The figure, of at most about so many tokens."""
+    series = {}
+    for name, found in observed.items():
+        ts, values = (np.asarray(x) for x in ((found.ts, found.values) if hasattr(found, "ts") else (frames.ts, found)))
+        if values.shape == ts.shape and values.dtype.kind in "biuf":
+            series[name] = (ts, values)
+    rows = -(-len(series) // 3)
     with look():
-        page = new_figure(PAGE, PAGE)
-        parts = page.subfigures(1 + bool(rows), 1, height_ratios=[2.2, 1.6 * rows] if rows else None, squeeze=False)
-        upper, lower = parts[0, 0], parts[-1, 0]
-        page.set_figheight((draw(path.measure, path, upper) + 0.24 * rows) * PAGE)
-        for k, (name, values) in enumerate(numbers.items()):
-            ax = lower.add_subplot(rows, min(3, len(numbers)), k + 1)
-            ax.plot(np.asarray(path.ts), values, color=COLORS[k % len(COLORS)])
+        drawn = picture(frames, most=most)
+        heights = [drawn.height, *[0.24 * rows] * bool(rows)]
+        figure = new_figure(PAGE, PAGE * sum(heights))
+        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        drawn.overview(parts[0])
+        for k, (name, (ts, values)) in enumerate(series.items()):
+            ax = parts[-1].add_subplot(rows, min(3, len(series)), k + 1)
+            ax.plot(ts, values, color=COLORS[k % len(COLORS)], marker="o" if len(ts) < 3 else None, markersize=3)
             ax.set(xlabel="$t$", ylabel=name.replace("_", " "))
-    return page
+    return figure

@@ -1,0 +1,122 @@
+"""What is drawn: the frames of a path, or one measure; and the contract of a drawing."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from attnflow import _check as check
+from attnflow.flow.path import Path
+from attnflow.measures import Measure
+from attnflow.plot.look import Axes
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from matplotlib.figure import SubFigure
+
+    # What a figure is made of: a path, or one measure.
+    Shown: TypeAlias = Path | Measure
+else:
+    # As in `attnflow._types`: what does not fit is refused in words of our own.
+    SubFigure = Shown = Any
+
+
+class Frames(Sequence):
+    """The measures of a path and their times `ts`; a measure alone is the only frame, at time 0. With `most`, so many frames of a longer
+    path, the first and the last among them."""
+
+    def __init__(self, shown: Shown, most: int | None = None):
+        self._shown = shown if isinstance(shown, Path) else [shown]
+        count = len(self._shown)
+        self._rows = np.arange(count) if most is None or count <= most else np.linspace(0, count - 1, most).round().astype(int)
+        self.ts = np.asarray(shown.ts)[self._rows] if isinstance(shown, Path) else np.zeros(1)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, i: int) -> Any:
+        return self._shown[int(self._rows[i])]
+
+    def stack(self, read: Callable[[Any], Any]) -> np.ndarray:
+        """An array of every frame, `[t, ...]`."""
+        return np.stack([np.asarray(read(mu), dtype=float) for mu in self])
+
+
+def frames_of(name: str, shown: Shown | None, types: type | tuple[type, ...], due: str) -> Frames:
+    """The frames of a path or of a measure, refused unless its measures are of these types."""
+    if not isinstance(shown, Path):
+        return Frames(check.measure(name, shown, types, due))
+    check.path(name, shown, Path, types, due)
+    return Frames(shown)
+
+
+class Picture(abc.ABC):
+    """How measures of one kind are drawn. `still` is enough; with `along` there is a figure of all frames in one.
+
+    A class for measures of your own is made known to movies, summaries and notebooks by a function in `plot/pictures.py`.
+
+    **Arguments:** `frames`; `tail`, how many earlier frames leave a trail (all if not given); `most`, about how many of more tokens are
+    drawn; and the `options` of a subclass.
+    """
+
+    # What a user may say of the drawing.
+    options: ClassVar[tuple[str, ...]] = ()
+    # The size of a frame of a movie in inches, and the kind of axes.
+    size: tuple[float, float] = (4.0, 4.0)
+    projection: str | None = None
+    # Whether all frames can be drawn in one, by `along`.
+    in_one: bool = False
+
+    def __init__(self, frames: Frames, *, tail: int | None = None, most: int | None = None):
+        self.frames, self.most = frames, most
+        self.tail = len(frames) if tail is None else tail
+
+    @abc.abstractmethod
+    def still(self, ax: Axes, i: int) -> None:
+        """Draw frame `i`, in scales that are the same for all frames."""
+
+    def along(self, ax: Axes) -> None:
+        """Draw all frames in one: time is an axis, or is told by shades."""
+        raise NotImplementedError
+
+    def key(self, axes: Axes | list[Axes]) -> None:
+        """Draw beside the frames what is the same for all, such as a scale of colors."""
+        return
+
+    @property
+    def chosen(self) -> np.ndarray:
+        """The frames that stand for all: four of them, or fewer if there are not so many."""
+        return np.unique(np.linspace(0, len(self.frames) - 1, 4).round().astype(int))
+
+    @property
+    def rows(self) -> int:
+        """In how many rows an overview has them: in two if a frame is wide."""
+        return 2 if len(self.chosen) > 2 and self.size[0] > 1.5 * self.size[1] else 1
+
+    @property
+    def height(self) -> float:
+        """The height of an overview in widths of a page."""
+        if self.in_one and len(self.frames) > 1:
+            return 0.45
+        columns = -(-len(self.chosen) // self.rows)
+        return min(0.5, 1.1 * self.rows * self.size[1] / self.size[0] / columns)
+
+    def overview(self, part: SubFigure) -> None:
+        """Draw the path into a part of a figure: all frames in one, or those that are chosen side by side."""
+        if self.in_one and len(self.frames) > 1:
+            self.along(part.add_subplot())
+            return
+        count = len(self.chosen)
+        columns = -(-count // self.rows)
+        axes = [part.add_subplot(self.rows, columns, k + 1, projection=self.projection) for k in range(count)]
+        for ax, i in zip(axes, self.chosen):
+            self.still(ax, int(i))
+            if count > 1:
+                self.title(ax, f"$t = {self.frames.ts[i]:.3g}$")
+        self.key(axes)
+
+    def title(self, ax: Axes, text: str) -> None:
+        """Write above a frame; matplotlib leaves no room above a box in space, which has enough inside."""
+        ax.set_title(text, y=0.96 if self.projection else None)
