@@ -374,7 +374,7 @@ def heads(names: Names) -> Figure:
     """The attention matrices of the two heads of the page."""
     figure, axes = panels(2, 2.6)
     for h, ax in enumerate(axes):
-        af.plot.attention(names["matrices"][h], ax)
+        af.plot.attention(names["matrices"][h], ax=ax)
         ax.set(title=f"head {h + 1}", xticks=range(0, 12, 2), yticks=range(0, 12, 2))
     return figure
 
@@ -382,8 +382,7 @@ def heads(names: Names) -> Figure:
 @draws("notebooks")
 def in_a_notebook(names: Names) -> Figure:
     """What the cell of the page shows."""
-    path = names["path"]
-    return af.plot.summary(path, {"energy": path.observed["energy"].values})
+    return af.plot.summary(names["path"])
 
 
 if __name__ == "__main__":

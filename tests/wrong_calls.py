@@ -179,6 +179,11 @@ def path(right: Any = PATH, *wrong: Any) -> Given:
     return given(right, "path", af.Path, right.measure, POINTS, LAW, *wrong)
 
 
+def shown(right: Any = PATH, *wrong: Any) -> Given:
+    """What a figure takes: a path or a measure."""
+    return given(right, "tokens", af.Particles, POINTS, 3, LAW, *wrong)
+
+
 def field(right: Any = LAW, *wrong: Any) -> Given:
     return given(right, "softmax", af.Attention, EYE, jnp.eye(2), TOKENS, 3.0, lambda x: x, *wrong)
 
@@ -593,15 +598,15 @@ def observables() -> dict[str, Row]:
 def plots() -> dict[str, Row]:
     drawn = given(None)
     rows = {
-        "densities": row(af.plot.densities, path=path(GRIDS, PATH), ax=AX, frame=given(-1, "last", 2.5, 7)),
-        "ellipses": row(af.plot.ellipses, path=path(GAUSSIANS, PATH), ax=AX, count=count()),
+        "densities": row(af.plot.densities, path=shown(GRIDS, PATH, TOKENS), ax=AX, frame=given(-1, "last", 2.5, 7, none=True)),
+        "ellipses": row(af.plot.ellipses, path=shown(GAUSSIANS, PATH, TOKENS), ax=AX, count=count()),
         "look": row(af.plot.look),
         "new_figure": row(af.plot.new_figure, width=positive(), height=positive()),
-        "attention": row(af.plot.attention, weights=array(EYE, NAN, TOKENS), ax=AX),
+        "attention": row(af.plot.attention, law=given(LAW, "law", NAN, TOKENS, EYE), mu=shown(TOKENS, GAUSSIAN, GAUSSIANS), ax=AX),
         "movie": row(
             af.plot.movie,
-            path=path(PATH, GAUSSIANS),
-            file=given("movie.mp4", 3, EYE, "movie.gif", "no/such/folder/movie.mp4"),
+            path=path(PATH),
+            file=given("movie.gif", 3, EYE, "movie.avi", "no/such/folder/movie.mp4"),
             fps=positive(),
             every=count(),
             tail=count(3, 0),
@@ -617,10 +622,10 @@ def plots() -> dict[str, Row]:
             xlabel=given("", 3),
             ylabel=given("", 3),
         ),
-        "summary": row(af.plot.summary, path=path(), observed=given(None, "energy", [1.0], none=True)),
+        "summary": row(af.plot.summary, path=shown(), observed=given(None, "energy", [1.0], none=True)),
         "tokens": row(
             af.plot.tokens,
-            mu=measure(TOKENS, GAUSSIAN, FOUR),
+            mu=shown(TOKENS, GAUSSIAN, GAUSSIANS, FOUR),
             ax=AX,
             color=given(None, "no such color", 3.0, ["red", "blue"], none=True),
             size=positive(),

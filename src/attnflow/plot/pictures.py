@@ -31,7 +31,6 @@ def picture(frames: Frames, **options: Any) -> Picture:
     """The drawing of these frames, with what a user says of it."""
     drawn = kind(frames[0])
     for name in options.keys() - {"tail", "most", *drawn.options}:
-        known = f"the options are {', '.join(drawn.options)}" if drawn.options else "there are no options"
-        cure = did_you_mean(name, drawn.options)
-        raise TypeError(f"{name} is no option of a drawing of {type(frames[0]).__name__}; {cure or known}")
+        known, close = ", ".join(drawn.options), did_you_mean(name, drawn.options)
+        raise TypeError(f"a drawing of {type(frames[0]).__name__} has the options {known or 'tail'}, got {name!r}{close and '; '}{close}")
     return drawn(frames, **options)
