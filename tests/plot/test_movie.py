@@ -94,7 +94,7 @@ def test_options_are_those_of_the_drawing(tmp_path):
     af.plot.movie(path_of([bump([af.Icosphere(2)])] * 2), tmp_path / "movie.gif", view=(90.0, 0.0))
     with pytest.raises(TypeError, match="of Particles has the options color, size, view, bounds, got 'colour'; did you mean 'color'"):
         af.plot.movie(turning(af.Particles(np.eye(2)), 2), tmp_path / "movie.gif", colour="red")
-    with pytest.raises(TypeError, match="of Gaussian has the options tail, got 'size'"):
+    with pytest.raises(TypeError, match="of Gaussian has no options, got 'size'"):
         af.plot.movie(gaussians(2), tmp_path / "movie.gif", size=3.0)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from attnflow import _check as check
+from attnflow._types import ArrayLike
 from attnflow.measures import Grid
 from attnflow.measures.grid.axes import Axis
 from attnflow.plot.frames import Frames, Picture, Shown, frames_of
@@ -63,8 +64,8 @@ def _cells(grid: Grid) -> str:
 class _Densities(Picture):
     """Colors or heights from 0 to the largest value of all frames."""
 
-    def __init__(self, frames: Frames, *, tail: int | None = None, most: int | None = None):
-        super().__init__(frames, tail=tail, most=most)
+    def __init__(self, frames: Frames):
+        super().__init__(frames)
         self.grid: Grid = frames[0]
         self.values = frames.stack(lambda mu: mu.density)
         self.colors: dict[str, Any] = {"cmap": "cividis", "vmin": 0.0, "vmax": float(self.values.max())}
@@ -120,8 +121,8 @@ class Globe(_Densities):
     options = ("view",)
     size = (5.0, 2.6)
 
-    def __init__(self, frames: Frames, *, tail: int | None = None, most: int | None = None, view: tuple[float, float] = VIEW):
-        super().__init__(frames, tail=tail, most=most)
+    def __init__(self, frames: Frames, view: ArrayLike = VIEW):
+        super().__init__(frames)
         from scipy.spatial import KDTree
 
         up, right = np.meshgrid(*[np.linspace(-1, 1, _PIXELS)] * 2, indexing="ij")

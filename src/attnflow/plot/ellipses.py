@@ -58,8 +58,8 @@ class Ellipses(Picture):
 
     in_one = True
 
-    def __init__(self, frames: Frames, *, tail: int | None = None, most: int | None = None):
-        super().__init__(frames, tail=tail, most=most)
+    def __init__(self, frames: Frames):
+        super().__init__(frames)
         self.weights, self.means, self.covs = (frames.stack(lambda mu, k=k: components(mu)[k]) for k in range(3))
         self.spreads = np.sqrt(np.maximum(np.diagonal(self.covs, axis1=2, axis2=3), 0))
         shown = self.means[..., :2], _REACH * self.spreads[..., :2]
@@ -76,7 +76,7 @@ class Ellipses(Picture):
             for deviations, opacity in ((2, 0.15), (1, 0.3)):
                 ax.fill(*(mean[:2, None] + deviations * outline), facecolor=color, alpha=opacity, edgecolor="none")
                 ax.plot(*(mean[:2, None] + deviations * outline), color=color, linewidth=0.8)
-            ax.plot(*self.means[max(0, i - self.tail) : i + 1, k, :2].T, color="0.3", linewidth=0.8, linestyle=":")
+            ax.plot(*self.means[max(0, i - self.frames.tail) : i + 1, k, :2].T, color="0.3", linewidth=0.8, linestyle=":")
             ax.plot(*mean[:2], "o", color=color, markersize=3)
         ax.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal")
         limits(ax, np.stack([self.low, self.high]))

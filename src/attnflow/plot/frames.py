@@ -24,20 +24,30 @@ else:
 
 
 class Frames(Sequence):
-    """The measures of a path and their times `ts`; a measure alone is the only frame, at time 0. With `most`, so many frames of a longer
-    path, the first and the last among them."""
+    """The measures of a path and their times `ts`; a measure alone is the only frame, at time 0.
 
-    def __init__(self, shown: Shown, most: int | None = None):
+    **Arguments:** `most`, how many frames of a longer path there are, the first and the last among them; `tokens`, about how many tokens of
+    more are drawn; `tail`, how many earlier frames leave a trail. All of them if not given.
+    """
+
+    def __init__(self, shown: Shown, *, most: int | None = None, tokens: int | None = None, tail: int | None = None):
         self._shown = shown if isinstance(shown, Path) else [shown]
         count = len(self._shown)
         self._rows = np.arange(count) if most is None or count <= most else np.linspace(0, count - 1, most).round().astype(int)
         self.ts = np.asarray(shown.ts)[self._rows] if isinstance(shown, Path) else np.zeros(1)
+        self.tokens = tokens
+        self.tail = count if tail is None else tail
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, i: int) -> Any:
         return self._shown[int(self._rows[i])]
+
+    @property
+    def chosen(self) -> list[int]:
+        """Four frames that stand for all, or all if there are not so many."""
+        return np.unique(np.linspace(0, len(self) - 1, 4).round().astype(int)).tolist()
 
     def stack(self, read: Callable[[Any], Any]) -> np.ndarray:
         """An array of every frame, `[t, ...]`."""
@@ -57,8 +67,7 @@ class Picture(abc.ABC):
 
     A class for measures of your own is made known to movies, summaries and notebooks by a function in `plot/pictures.py`.
 
-    **Arguments:** `frames`; `tail`, how many earlier frames leave a trail (all if not given); `most`, about how many of more tokens are
-    drawn; and the `options` of a subclass.
+    **Arguments:** `frames`, and the `options` of a subclass.
     """
 
     # What a user may say of the drawing.
@@ -69,9 +78,8 @@ class Picture(abc.ABC):
     # Whether all frames can be drawn in one, by `along`.
     in_one: bool = False
 
-    def __init__(self, frames: Frames, *, tail: int | None = None, most: int | None = None):
-        self.frames, self.most = frames, most
-        self.tail = len(frames) if tail is None else tail
+    def __init__(self, frames: Frames):
+        self.frames = frames
 
     @abc.abstractmethod
     def still(self, ax: Axes, i: int) -> None:
@@ -86,34 +94,27 @@ class Picture(abc.ABC):
         return
 
     @property
-    def chosen(self) -> np.ndarray:
-        """The frames that stand for all: four of them, or fewer if there are not so many."""
-        return np.unique(np.linspace(0, len(self.frames) - 1, 4).round().astype(int))
-
-    @property
-    def rows(self) -> int:
-        """In how many rows an overview has them: in two if a frame is wide."""
-        return 2 if len(self.chosen) > 2 and self.size[0] > 1.5 * self.size[1] else 1
+    def layout(self) -> tuple[int, int]:
+        """The rows and columns of frames in an overview: wide frames are in two rows."""
+        count = 1 if self.in_one else len(self.frames.chosen)
+        rows = 2 if count > 2 and self.size[0] > 1.5 * self.size[1] else 1
+        return rows, -(-count // rows)
 
     @property
     def height(self) -> float:
         """The height of an overview in widths of a page."""
-        if self.in_one and len(self.frames) > 1:
-            return 0.45
-        columns = -(-len(self.chosen) // self.rows)
-        return min(0.5, 1.1 * self.rows * self.size[1] / self.size[0] / columns)
+        rows, columns = self.layout
+        return min(0.5, 1.1 * rows * self.size[1] / self.size[0] / columns)
 
     def overview(self, part: SubFigure) -> None:
-        """Draw the path into a part of a figure: all frames in one, or those that are chosen side by side."""
+        """Draw the path into a part of a figure: all frames in one, or four of them."""
         if self.in_one and len(self.frames) > 1:
             self.along(part.add_subplot())
             return
-        count = len(self.chosen)
-        columns = -(-count // self.rows)
-        axes = [part.add_subplot(self.rows, columns, k + 1, projection=self.projection) for k in range(count)]
-        for ax, i in zip(axes, self.chosen):
-            self.still(ax, int(i))
-            if count > 1:
+        axes = [part.add_subplot(*self.layout, k + 1, projection=self.projection) for k in range(len(self.frames.chosen))]
+        for ax, i in zip(axes, self.frames.chosen):
+            self.still(ax, i)
+            if len(axes) > 1:
                 self.title(ax, f"$t = {self.frames.ts[i]:.3g}$")
         self.key(axes)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnflow._check import refusal
-from attnflow._types import ArrayLike
+from attnflow._types import ArrayLike, Scalar
 from attnflow.numerics.arrays import positive
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def check_axes(ax: Axes | None) -> None:
         raise TypeError(refusal("ax", "axes of matplotlib", ax, "leave it out, or make them with figure.add_subplot()"))
 
 
-def new_figure(width: float = COLUMN, height: float = COLUMN) -> Figure:
+def new_figure(width: Scalar = COLUMN, height: Scalar = COLUMN) -> Figure:
     """An empty figure, its size in inches, drawn off screen and unknown to pyplot; `figure.savefig(file)` writes it."""
     from matplotlib import figure
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -94,9 +94,9 @@ def new_figure(width: float = COLUMN, height: float = COLUMN) -> Figure:
     return page
 
 
-def eye(view: tuple[float, float]) -> np.ndarray:
+def eye(view: ArrayLike) -> np.ndarray:
     """The orthonormal columns right, up and towards the eye; the angles are those of matplotlib's 3d axes."""
-    e, a = np.deg2rad(view)
+    e, a = np.deg2rad(np.asarray(view, dtype=float))
     right = [-np.sin(a), np.cos(a), 0]
     up = [-np.sin(e) * np.cos(a), -np.sin(e) * np.sin(a), np.cos(e)]
     return np.array([right, up, np.cross(right, up)]).T

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from attnflow import _check as check
-from attnflow._types import PathLike
+from attnflow._types import PathLike, Scalar
 from attnflow.flow.path import Path
 from attnflow.measures import Measure
 from attnflow.numerics.arrays import positive
@@ -26,7 +26,7 @@ def movie(
     path: Path,
     file: PathLike,
     *,
-    fps: float = 24.0,
+    fps: Scalar = 24.0,
     every: int = 1,
     tail: int = 12,
     progress: bool = False,
@@ -58,9 +58,9 @@ def movie(
     check.count("every", every)
     check.count("tail", tail, 0)
     check.flag("progress", progress)
-    frames = Frames(path)
+    frames = Frames(path, tail=tail)
     with look():
-        film = picture(frames, tail=tail, **drawn)
+        film = picture(frames, **drawn)
         figure = new_figure(*film.size)
         ax = figure.add_subplot(projection=film.projection)
         film.still(ax, 0)

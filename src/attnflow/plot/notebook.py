@@ -5,7 +5,6 @@ import html as markup
 import io
 import warnings
 
-from attnflow.flow.path import Path
 from attnflow.plot.frames import Frames, Shown
 from attnflow.plot.look import PAGE
 from attnflow.plot.summary import page
@@ -26,7 +25,7 @@ def html(shown: Shown) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            figure = page(Frames(shown, _FRAMES), shown.observed if isinstance(shown, Path) else {}, _TOKENS)
+            figure = page(Frames(shown, most=_FRAMES, tokens=_TOKENS), getattr(shown, "observed", {}))
             image = io.BytesIO()
             figure.savefig(image, format="png", dpi=_PIXELS / PAGE)
     except Exception:

@@ -30,7 +30,8 @@ def _(mu: Grid) -> type[Picture]:
 def picture(frames: Frames, **options: Any) -> Picture:
     """The drawing of these frames, with what a user says of it."""
     drawn = kind(frames[0])
-    for name in options.keys() - {"tail", "most", *drawn.options}:
-        known, close = ", ".join(drawn.options), did_you_mean(name, drawn.options)
-        raise TypeError(f"a drawing of {type(frames[0]).__name__} has the options {known or 'tail'}, got {name!r}{close and '; '}{close}")
+    for name in options.keys() - set(drawn.options):
+        known = f"the options {', '.join(drawn.options)}" if drawn.options else "no options"
+        close = did_you_mean(name, drawn.options)
+        raise TypeError(f"a drawing of {type(frames[0]).__name__} has {known}, got {name!r}{close and '; '}{close}")
     return drawn(frames, **options)

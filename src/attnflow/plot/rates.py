@@ -1,25 +1,22 @@
 """Measurements on logarithmic scales, with the slope that is expected of them."""
 
 import itertools
-from typing import TYPE_CHECKING, Any
 
 from attnflow._check import instance
+from attnflow._types import ArrayLike, Scalar
 from attnflow.numerics.arrays import floats
-from attnflow.plot.look import COLORS, COLUMN, check_axes, look, new_figure, numbers
-
-if TYPE_CHECKING:
-    import matplotlib.axes
+from attnflow.plot.look import COLORS, COLUMN, Axes, check_axes, look, new_figure, numbers
 
 
 def rates(
-    x: Any,
-    series: dict[str, Any],
-    ax: "matplotlib.axes.Axes | None" = None,
+    x: ArrayLike,
+    series: dict[str, ArrayLike],
+    ax: Axes | None = None,
     *,
-    slope: float | None = None,
+    slope: Scalar | None = None,
     xlabel: str = "",
     ylabel: str = "",
-) -> "matplotlib.axes.Axes":
+) -> Axes:
     """Draw positive measurements against `x`, both on logarithmic scales, and beside the last of them a line of the given slope.
 
     **Arguments:** `x [k]`, positive; `series`, the measurements `[k]` by name. Returns the axes.

@@ -26,8 +26,8 @@ def summary(path: Shown, observed: dict[str, Any] | None = None) -> Figure:
     return page(frames, (path.observed if isinstance(path, Path) else {}) | (observed or {}))
 
 
-def page(frames: Frames, observed: dict[str, Any], most: int | None = None) -> Figure:
-    """The figure, of at most about so many tokens."""
+def page(frames: Frames, observed: dict[str, Any]) -> Figure:
+    """The figure of these frames, with series by name."""
     series = {}
     for name, found in observed.items():
         ts, values = (np.asarray(x) for x in ((found.ts, found.values) if hasattr(found, "ts") else (frames.ts, found)))
@@ -35,7 +35,7 @@ def page(frames: Frames, observed: dict[str, Any], most: int | None = None) -> F
             series[name] = (ts, values)
     rows = -(-len(series) // 3)
     with look():
-        drawn = picture(frames, most=most)
+        drawn = picture(frames)
         heights = [drawn.height, *[0.24 * rows] * bool(rows)]
         figure = new_figure(PAGE, PAGE * sum(heights))
         parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]

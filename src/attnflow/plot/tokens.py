@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from attnflow import _check as check
-from attnflow._types import ArrayLike
+from attnflow._types import ArrayLike, Scalar
 from attnflow.measures import Particles
-from attnflow.numerics.arrays import floats, positive
+from attnflow.numerics.arrays import positive
 from attnflow.plot.frames import Frames, Picture, Shown, SubFigure, frames_of
 from attnflow.plot.look import COLORS, COLUMN, VIEW, Axes, check_axes, eye, limits, look, new_figure, numbers
 from attnflow.spaces import Euclidean, Space, Surface
@@ -21,9 +21,9 @@ def tokens(
     ax: Axes | None = None,
     *,
     color: ArrayLike | None = None,
-    size: float = 14.0,
+    size: Scalar = 14.0,
     trail: ArrayLike | None = None,
-    view: tuple[float, float] = VIEW,
+    view: ArrayLike = VIEW,
     bounds: ArrayLike | None = None,
 ) -> Axes:
     r"""Draw a cloud of tokens; the area of a dot is proportional to the mass of its token.
@@ -47,7 +47,7 @@ def tokens(
     cloud = frames[-1]
     check_axes(ax)
     size = float(positive("size", size))
-    if floats("view", view, "k").shape != (2,):
+    if (angles := numbers("view", view)).shape != (2,):
         raise ValueError(check.refusal("view", "two angles, elevation and azimuth", view))
     if cloud.dim > 3:
         where = f"R^{cloud.dim}" if cloud.space.flat else f"{cloud.space} in R^{cloud.dim}"
@@ -68,11 +68,11 @@ def tokens(
         dots: dict[str, Any] = {"s": size * _masses(cloud), "color": _colors(color, len(points))}
         surface = cloud.space.surface(cloud.dim)
         if surface is not None and projection(cloud.space, cloud.dim) is None:
-            _body(ax, surface, points, steps, dots, view)
+            _body(ax, surface, points, steps, dots, angles)
             return ax
         lines = np.zeros((0, 0, cloud.dim)) if surface is None else surface.lines
         if cloud.dim == 3:
-            _solid(ax, lines, points, steps, dots, view)
+            _solid(ax, lines, points, steps, dots, angles)
         else:
             _plane(ax, points, steps, dots)
         everything = [part.reshape(-1, cloud.dim) for part in (points, steps, lines)]
@@ -87,14 +87,14 @@ def projection(space: Space, dim: int) -> str | None:
 
 
 class Tokens(Picture):
-    """Dots with their trails; of tokens in more than three coordinates the first three. With `most`, about so many of more tokens."""
+    """Dots with their trails; of tokens in more than three coordinates the first three. Of more than `frames.tokens` about so many."""
 
     options = ("color", "size", "view", "bounds")
 
-    def __init__(self, frames: Frames, *, tail: int | None = None, most: int | None = None, **drawn: Any):
-        super().__init__(frames, tail=tail, most=most)
+    def __init__(self, frames: Frames, **drawn: Any):
+        super().__init__(frames)
         mu: Particles = frames[0]
-        self.step = 1 if most is None else -(-len(mu.points) // most)
+        self.step = 1 if frames.tokens is None else -(-len(mu.points) // frames.tokens)
         self.states = frames.stack(lambda mu: mu.points)[:, :: self.step, :3]
         self.drawn = drawn
         self.projection = projection(mu.space, mu.dim)
@@ -109,7 +109,7 @@ class Tokens(Picture):
         if mu.dim > 3 or self.step > 1:
             weights = None if mu.weights is None else mu.weights[:: self.step]
             mu = Particles(mu.points[:: self.step, :3], weights, space=mu.space if mu.dim <= 3 else Euclidean())
-        tokens(mu, ax, trail=self.states[max(0, i - self.tail) : i + 1], **self.drawn)
+        tokens(mu, ax, trail=self.states[max(0, i - self.frames.tail) : i + 1], **self.drawn)
 
     def overview(self, part: SubFigure) -> None:
         self.drawn.setdefault("size", 8.0 if len(self.frames) > 1 else 14.0)
@@ -133,7 +133,7 @@ def _plane(ax: Axes, points: np.ndarray, steps: np.ndarray, dots: dict) -> None:
     ax.scatter(*points.T, linewidths=0, zorder=3, **dots)
 
 
-def _solid(ax: Any, lines: np.ndarray, points: np.ndarray, steps: np.ndarray, dots: dict, view: tuple[float, float]) -> None:
+def _solid(ax: Any, lines: np.ndarray, points: np.ndarray, steps: np.ndarray, dots: dict, view: np.ndarray) -> None:
     """R^3 in a box; matplotlib fades the far tokens."""
     if not hasattr(ax, "view_init"):
         raise ValueError('tokens in R^3 need three-dimensional axes, got flat ones; make them with projection="3d"')
@@ -147,7 +147,7 @@ def _solid(ax: Any, lines: np.ndarray, points: np.ndarray, steps: np.ndarray, do
     ax.set_box_aspect(None, zoom=0.78)  # room for the labels, which matplotlib leaves out of the layout
 
 
-def _body(ax: Axes, surface: Surface, points: np.ndarray, steps: np.ndarray, dots: dict, view: tuple[float, float]) -> None:
+def _body(ax: Axes, surface: Surface, points: np.ndarray, steps: np.ndarray, dots: dict, view: np.ndarray) -> None:
     """A closed curve, or a convex surface seen from afar: an orthogonal projection, in which the body is a disc."""
     flat = points.shape[1] == 2
     page = np.eye(2, 3) if flat else eye(view)
