@@ -85,7 +85,7 @@ def _spec(study: Any, fast: bool) -> Any:
 def _folder(out: pathlib.Path, name: str, resume: bool) -> Any:
     from attnflow.report import Folder
 
-    return Folder(out / name, resume)
+    return Folder(out / name, resume=resume)
 
 
 def _show(entries: Any, missed: list[tuple[str, str]], as_json: bool) -> int:

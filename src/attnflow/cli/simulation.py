@@ -41,6 +41,6 @@ def simulate_(argv: list[str]) -> int:
     if chosen.check:
         print(f"{chosen.spec} makes sense")
         return 0
-    folder = Folder(out, chosen.resume, chosen.overwrite)
+    folder = Folder(out, resume=chosen.resume, overwrite=chosen.overwrite)
     typed = " ".join(["attnflow simulate", *(shlex.quote(word) for word in argv if word not in ("--resume", "--overwrite", "--json"))])
     return perform("simulate", simulation, Parameters.of(said), folder, typed, chosen.movie and simulation.moves, chosen.json)

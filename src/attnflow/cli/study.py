@@ -78,7 +78,7 @@ def _study(command: str, name: str, study: Any, argv: list[str], out: pathlib.Pa
         spec = study.Spec(**{field.name: getattr(chosen, field.name) for field in dataclasses.fields(study.Spec)})
     except ValueError as error:
         raise BadInput(error) from error
-    folder = Folder(chosen.out, chosen.resume, chosen.overwrite)
+    folder = Folder(chosen.out, resume=chosen.resume, overwrite=chosen.overwrite)
     typed = " ".join(["attnflow", command, *(shlex.quote(word) for word in argv if word not in ("--resume", "--overwrite", "--json"))])
     return perform(name, study, spec, folder, typed, chosen.movie, chosen.json)
 
@@ -100,7 +100,7 @@ def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: 
     try:
         # With --json nothing else may be printed, not even the progress of a movie.
         with contextlib.redirect_stdout(io.StringIO()) if as_json else contextlib.nullcontext():
-            outcome = carry_out(name, study, spec, folder, command, movie, progress=not as_json)
+            outcome = carry_out(name, study, spec, folder, command, movie=movie, progress=not as_json)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"; what is done is in {str(folder.path)!r}, --resume goes on with it") from None
     failed = sum(not check.ok for check in outcome.checks)

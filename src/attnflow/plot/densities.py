@@ -1,6 +1,6 @@
 """Densities on grids: on a row of cells, on two rows, on the sphere."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def densities(path: Shown, ax: Axes | None = None, *, frame: int | None = None) 
     return ax
 
 
-def density_picture(grid: Grid) -> "type[_Densities] | None":
+def density_picture(grid: Grid) -> "type[Densities] | None":
     """The class that draws a density on such cells; `None` if none does."""
     if len(grid.axes) == 2:
         return Plane
@@ -61,14 +61,14 @@ def _cells(grid: Grid) -> str:
     return f"cells {list(grid.mesh.shape)} in R^{grid.dim}"
 
 
-class _Densities(Picture):
+class Densities(Picture):
     """Colors or heights from 0 to the largest value of all frames."""
 
     def __init__(self, frames: Frames):
         super().__init__(frames)
-        self.grid: Grid = frames[0]
-        self.values = frames.stack(lambda mu: mu.density)
-        self.colors: dict[str, Any] = {"cmap": "cividis", "vmin": 0.0, "vmax": float(self.values.max())}
+        self._grid: Grid = frames[0]
+        self._values = frames.stack(lambda mu: mu.density)
+        self._colors: dict[str, Any] = {"cmap": "cividis", "vmin": 0.0, "vmax": float(self._values.max())}
 
     def scale(self, axes: Axes | list[Axes]) -> None:
         """The scale of colors, beside the axes."""
@@ -76,36 +76,36 @@ class _Densities(Picture):
         from matplotlib.colors import Normalize
 
         figure = (axes[0] if isinstance(axes, list) else axes).figure
-        figure.colorbar(ScalarMappable(Normalize(0.0, self.colors["vmax"]), "cividis"), ax=axes, label="density", fraction=0.05)
+        figure.colorbar(ScalarMappable(Normalize(0.0, self._colors["vmax"]), "cividis"), ax=axes, label="density", fraction=0.05)
 
 
-class Row(_Densities):
+class Row(Densities):
     """On a row of cells: the line, the circle, an angle."""
 
-    in_one = True
-    size = (4.0, 2.6)
+    in_one: bool = True
+    size: tuple[float, float] = (4.0, 2.6)
 
     def still(self, ax: Axes, i: int) -> None:
-        axis = self.grid.axes[0]
-        ax.fill_between(axis.centers, self.values[i], color=COLORS[0], alpha=0.25, linewidth=0)
-        ax.plot(axis.centers, self.values[i], color=COLORS[0])
-        ax.set(ylabel="density", ylim=(0, 1.05 * self.colors["vmax"]))
-        _along(ax, "x", axis, self.grid.axis_names[0])
+        axis = self._grid.axes[0]
+        ax.fill_between(axis.centers, self._values[i], color=COLORS[0], alpha=0.25, linewidth=0)
+        ax.plot(axis.centers, self._values[i], color=COLORS[0])
+        ax.set(ylabel="density", ylim=(0, 1.05 * self._colors["vmax"]))
+        _along(ax, "x", axis, self._grid.axis_names[0])
 
     def along(self, ax: Axes) -> None:
-        axis = self.grid.axes[0]
-        ax.pcolormesh(self.frames.ts, axis.centers, self.values.T, shading="gouraud", rasterized=True, **self.colors)
+        axis = self._grid.axes[0]
+        ax.pcolormesh(self.frames.ts, axis.centers, self._values.T, shading="gouraud", rasterized=True, **self._colors)
         ax.set(xlabel="$t$")
-        _along(ax, "y", axis, self.grid.axis_names[0])
+        _along(ax, "y", axis, self._grid.axis_names[0])
         self.scale(ax)
 
 
-class Plane(_Densities):
+class Plane(Densities):
     """On two rows of cells: the plane, or an order and the line."""
 
     def still(self, ax: Axes, i: int) -> None:
-        (first, second), names = self.grid.axes, self.grid.axis_names
-        ax.pcolormesh(first.centers, second.centers, self.values[i].T, shading="gouraud", rasterized=True, **self.colors)
+        (first, second), names = self._grid.axes, self._grid.axis_names
+        ax.pcolormesh(first.centers, second.centers, self._values[i].T, shading="gouraud", rasterized=True, **self._colors)
         plane = first.moves
         _along(ax, "x", first, "$x_1$" if plane else names[0])
         _along(ax, "y", second, "$x_2$" if plane else names[1])
@@ -115,11 +115,11 @@ class Plane(_Densities):
         self.scale(axes)
 
 
-class Globe(_Densities):
+class Globe(Densities):
     """On the sphere: a hemisphere from the front, and beside it the other from behind."""
 
-    options = ("view",)
-    size = (5.0, 2.6)
+    options: ClassVar[tuple[str, ...]] = ("view",)
+    size: tuple[float, float] = (5.0, 2.6)
 
     def __init__(self, frames: Frames, view: ArrayLike = VIEW):
         super().__init__(frames)
@@ -128,15 +128,15 @@ class Globe(_Densities):
         up, right = np.meshgrid(*[np.linspace(-1, 1, _PIXELS)] * 2, indexing="ij")
         depth = np.sqrt(np.maximum(1 - right**2 - up**2, 0))
         seen = np.concatenate([np.stack([right, up, depth], axis=-1), np.stack([-right, up, -depth], axis=-1)], axis=1)
-        away, self.cells = KDTree(np.asarray(self.grid.points)).query(seen @ eye(view).T * (self.grid.space.radius or 1.0), k=3)
+        away, self._cells = KDTree(np.asarray(self._grid.points)).query(seen @ eye(view).T * (self._grid.space.radius or 1.0), k=3)
         # Values between the middles of cells are averages of the three nearest, weighted by the inverse of the distance.
         nearness = 1 / np.maximum(away, 1e-9)
-        self.parts = nearness / nearness.sum(axis=-1, keepdims=True)
-        self.outside = np.tile(right**2 + up**2 > 1, 2)
+        self._parts = nearness / nearness.sum(axis=-1, keepdims=True)
+        self._outside = np.tile(right**2 + up**2 > 1, 2)
 
     def still(self, ax: Axes, i: int) -> None:
-        shown = np.where(self.outside, np.nan, np.sum(self.values[i][self.cells] * self.parts, axis=-1))
-        ax.imshow(shown, origin="lower", extent=(-2.05, 2.05, -1.025, 1.025), **self.colors)
+        shown = np.where(self._outside, np.nan, np.sum(self._values[i][self._cells] * self._parts, axis=-1))
+        ax.imshow(shown, origin="lower", extent=(-2.05, 2.05, -1.025, 1.025), **self._colors)
         for x, name in ((-1.025, "front"), (1.025, "from behind")):
             circle = np.linspace(0, 2 * np.pi, 200)
             ax.plot(x + np.cos(circle), np.sin(circle), color="0.55", linewidth=0.7)

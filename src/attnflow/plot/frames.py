@@ -1,7 +1,7 @@
 """What is drawn: the frames of a path, or one measure; and the contract of a drawing."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,7 @@ else:
     SubFigure = Shown = Any
 
 
-class Frames(Sequence):
+class Frames:
     """The measures of a path and their times `ts`; a measure alone is the only frame, at time 0.
 
     **Arguments:** `most`, how many frames of a longer path there are, the first and the last among them; `tokens`, about how many tokens of
@@ -34,9 +34,12 @@ class Frames(Sequence):
         self._shown = shown if isinstance(shown, Path) else [shown]
         count = len(self._shown)
         self._rows = np.arange(count) if most is None or count <= most else np.linspace(0, count - 1, most).round().astype(int)
-        self.ts = np.asarray(shown.ts)[self._rows] if isinstance(shown, Path) else np.zeros(1)
-        self.tokens = tokens
-        self.tail = count if tail is None else tail
+        self.ts: np.ndarray = np.asarray(shown.ts)[self._rows] if isinstance(shown, Path) else np.zeros(1)
+        self.tokens: int | None = tokens
+        self.tail: int = count if tail is None else tail
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -79,7 +82,7 @@ class Picture(abc.ABC):
     in_one: bool = False
 
     def __init__(self, frames: Frames):
-        self.frames = frames
+        self.frames: Frames = frames
 
     @abc.abstractmethod
     def still(self, ax: Axes, i: int) -> None:

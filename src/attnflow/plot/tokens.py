@@ -1,6 +1,6 @@
 """Tokens in a picture: in R^1, R^2, R^3, on the circle and on S^2, on ellipsoids and other curves and surfaces."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -89,34 +89,34 @@ def projection(space: Space, dim: int) -> str | None:
 class Tokens(Picture):
     """Dots with their trails; of tokens in more than three coordinates the first three. Of more than `frames.tokens` about so many."""
 
-    options = ("color", "size", "view", "bounds")
+    options: ClassVar[tuple[str, ...]] = ("color", "size", "view", "bounds")
 
     def __init__(self, frames: Frames, **drawn: Any):
         super().__init__(frames)
         mu: Particles = frames[0]
-        self.step = 1 if frames.tokens is None else -(-len(mu.points) // frames.tokens)
-        self.states = frames.stack(lambda mu: mu.points)[:, :: self.step, :3]
-        self.drawn = drawn
-        self.projection = projection(mu.space, mu.dim)
-        self.in_one = mu.dim == 1
-        self.size = (4.0, 1.2 if mu.dim == 1 else 4.0)
+        self._step = 1 if frames.tokens is None else -(-len(mu.points) // frames.tokens)
+        self._states = frames.stack(lambda mu: mu.points)[:, :: self._step, :3]
+        self._drawn = drawn
+        self.projection: str | None = projection(mu.space, mu.dim)
+        self.in_one: bool = mu.dim == 1
+        self.size: tuple[float, float] = (4.0, 1.2 if mu.dim == 1 else 4.0)
         if mu.dim > 3 or mu.space.surface(mu.dim) is None:
             # One box for all frames: a camera that follows the tokens would hide that they move.
-            self.drawn.setdefault("bounds", [self.states.min(axis=(0, 1)), self.states.max(axis=(0, 1))])
+            self._drawn.setdefault("bounds", [self._states.min(axis=(0, 1)), self._states.max(axis=(0, 1))])
 
     def still(self, ax: Axes, i: int) -> None:
         mu: Particles = self.frames[i]
-        if mu.dim > 3 or self.step > 1:
-            weights = None if mu.weights is None else mu.weights[:: self.step]
-            mu = Particles(mu.points[:: self.step, :3], weights, space=mu.space if mu.dim <= 3 else Euclidean())
-        tokens(mu, ax, trail=self.states[max(0, i - self.frames.tail) : i + 1], **self.drawn)
+        if mu.dim > 3 or self._step > 1:
+            weights = None if mu.weights is None else mu.weights[:: self._step]
+            mu = Particles(mu.points[:: self._step, :3], weights, space=mu.space if mu.dim <= 3 else Euclidean())
+        tokens(mu, ax, trail=self._states[max(0, i - self.frames.tail) : i + 1], **self._drawn)
 
     def overview(self, part: SubFigure) -> None:
-        self.drawn.setdefault("size", 8.0 if len(self.frames) > 1 else 14.0)
+        self._drawn.setdefault("size", 8.0 if len(self.frames) > 1 else 14.0)
         super().overview(part)
 
     def along(self, ax: Axes) -> None:
-        ax.plot(self.frames.ts, self.states[..., 0], color=COLORS[0], linewidth=0.6, alpha=0.6)
+        ax.plot(self.frames.ts, self._states[..., 0], color=COLORS[0], linewidth=0.6, alpha=0.6)
         ax.set(xlabel="$t$", ylabel="$x$")
 
 

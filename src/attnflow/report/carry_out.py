@@ -12,7 +12,6 @@ import json
 import pathlib
 import platform
 import time
-from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -41,11 +40,11 @@ def carry_out(
     spec: Any,
     folder: Folder,
     command: str,
+    *,
     movie: bool = True,
-    formats: Sequence[str] = ("png", "pdf"),
-    progress=True,
+    progress: bool = True,
 ) -> Outcome:
-    """Run a study in a folder. One that is cut off leaves its parts there; with `folder.resume` it goes on from them.
+    """Run a study in a folder. One that is interrupted leaves its parts there; with `folder.resume` it goes on from them.
 
     **Arguments:** `command` is what a user types to repeat it.
     """
@@ -55,7 +54,7 @@ def carry_out(
         return _finished(folder.path)
     begun = time.perf_counter()
     with folder.open(what) as out:
-        # What took longer before counts too.
+        # The time before an interruption counts too.
         clock = out / "parts" / "seconds"
         before = _seconds(clock)
         with kept(out / "parts"):
@@ -71,7 +70,7 @@ def carry_out(
                 raise
         checks = study.checks(result)
         record = _record(name, study, spec, result, checks, command) | {"seconds": round(before + time.perf_counter() - begun, 3)}
-        written = _write(folder, study, result, record, movie, formats)
+        written = _write(folder, study, result, record, movie)
         folder.remove("parts")
     return Outcome(checks, record, written)
 
@@ -128,7 +127,7 @@ def _record(name: str, study: Any, spec: Any, result: Any, checks: list[Check], 
     }
 
 
-def _write(out: Folder, study: Any, result: Any, record: dict[str, Any], movie: bool, formats: Sequence[str]) -> list[pathlib.Path]:
+def _write(out: Folder, study: Any, result: Any, record: dict[str, Any], movie: bool) -> list[pathlib.Path]:
     """The files, the page last: where it is, everything is."""
     written = [out.place("data.zarr"), out.place("claims.json")]
     attributes = {key: json.dumps(plain(value)) if isinstance(value, dict) else value for key, value in record.items() if key in _NOTED}
@@ -137,7 +136,7 @@ def _write(out: Folder, study: Any, result: Any, record: dict[str, Any], movie: 
     )
     write_json(written[1], record)
     for title, figure in figures(study, result).items():
-        for ending in formats:
+        for ending in ("png", "pdf"):
             written.append(out.place(f"{title}.{ending}"))
             figure.savefig(written[-1])
     if movie and hasattr(study, "movie"):
@@ -165,7 +164,7 @@ def _finished(out: pathlib.Path) -> Outcome:
 
 
 def _seconds(clock: pathlib.Path) -> float:
-    """What the run took before it was cut off; a file that has no such number counts as none."""
+    """How long the run took before it was interrupted; a file without such a number counts as none."""
     try:
         found = float(clock.read_text())
     except (OSError, ValueError):

@@ -1,15 +1,20 @@
-"""The result of a study as an `xarray.DataTree`, for the file: a variable an array, a group a part."""
+"""The result of a study as an `xarray.DataTree`, for the file: one variable per array, one group per part."""
 
 import dataclasses
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnflow.flow.path import Path
 
+if TYPE_CHECKING:
+    from xarray import DataTree
+else:
+    DataTree = Any
 
-def data_tree(result: Any, attributes: dict[str, Any] | None = None) -> Any:
+
+def data_tree(result: object, attributes: dict[str, Any] | None = None) -> DataTree:
     """All arrays and numbers of a dataclass; dictionaries, lists, paths and dataclasses in it are groups. Axes have the names that the
     annotations of jaxtyping give them. Text is an attribute; what is neither number nor text is left out."""
     import xarray
@@ -21,7 +26,7 @@ def data_tree(result: Any, attributes: dict[str, Any] | None = None) -> Any:
     return xarray.DataTree.from_dict(nodes)
 
 
-def _node(value: Any, at: str, nodes: dict[str, Any], above: dict[str, int]) -> None:
+def _node(value: object, at: str, nodes: dict[str, Any], above: dict[str, int]) -> None:
     """Put what can be a variable into the group at a path, and the rest into groups below. A group shares the axes of those above it,
     so an axis of another length needs another name."""
     import xarray
@@ -70,7 +75,7 @@ def _items(value: Any) -> dict[str, tuple[Any, str]]:
     return found
 
 
-def _numbers(item: Any) -> np.ndarray | None:
+def _numbers(item: object) -> np.ndarray | None:
     """An array of numbers, if it can be one."""
     row = isinstance(item, list | tuple) and not hasattr(item, "_asdict") and all(isinstance(x, int | float) for x in item)
     if isinstance(item, bool) or not (isinstance(item, int | float | np.generic) or hasattr(item, "dtype") or row):

@@ -1,11 +1,11 @@
-"""The folder of a run: new, taken up again, or replaced; never shared by two runs, never over files that are not a run's.
+"""The folder of a run: new, resumed, or replaced; never shared by two runs, never over files that are not a run's.
 
 run.json       what is run: study, spec, versions; written first; and the files beside it, each noted before it is written
 parts/         what is done so far, while it runs
 .lock          held while it runs
 
-What a run wrote is taken away with `--overwrite`: the files that it noted, and in its folders those with the names of a run. All others
-stay, a user's own among them. A link is taken away, never what it leads to.
+With `--overwrite` what a run wrote is removed: the files that it noted, and in its folders those with the names of a run. All others stay,
+a user's own among them. A link is removed, never what it leads to.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from attnflow.studies import BadInput
 
 _MARK = "run.json"
 # The lock, and what a kill leaves of a file that was being written.
-_OWN = re.compile(r"\.lock|\.[0-9a-f]{32}|\.\w+\.part\.mp4")
+_OWN = re.compile(r"\.lock|\.[0-9a-f]{32}|\.\w+\.part\.(?:mp4|gif)")
 # The names in the folders of a run: of zarr, of parts, of a path on disk and of the drafts of all.
 _ZARR = r"(?:.*/)?(?:zarr\.json|c(?:/\d+)*|(?:zarr|c|\d+)\.[0-9a-f]{32}\.partial)"
 _DRAFT = r"(?:.*/)?\.[0-9a-f]{32}(?:\.npz|/.*)?"
@@ -32,17 +32,19 @@ _FOLDERS = {
     "parts": re.compile(rf"[A-Za-z0-9-]+-\d+\.(?:npz|part)|seconds|{_DRAFT}"),
     "path": re.compile(rf"attnflow\.json|status\.json|carry-\d+\.npz|{_ZARR}|{_DRAFT}"),
 }
-# What a run wrote that did not note it.
+# What was written by a run that noted nothing.
 _ALWAYS = ("claims.json", "report.html", "figure.png", "figure.pdf", "movie.mp4")
 
 
 class Folder:
-    """Where a run writes to. `check` refuses what cannot be, and writes nothing; `open` takes hold of the folder while the run lasts."""
+    """Where a run writes to. `check` refuses a folder that cannot be used, and writes nothing; `open` locks it while the run lasts."""
 
-    def __init__(self, path: pathlib.Path, resume: bool = False, overwrite: bool = False):
+    def __init__(self, path: pathlib.Path, *, resume: bool = False, overwrite: bool = False):
         if resume and overwrite:
             raise BadInput("--resume goes on with a run and --overwrite replaces it, got both; give one of them")
-        self.path, self.resume, self.overwrite = path, resume, overwrite
+        self.path: pathlib.Path = path
+        self.resume: bool = resume
+        self.overwrite: bool = overwrite
 
     def check(self, what: dict[str, Any]) -> None:
         """Refuse a folder that cannot be written, that holds something else, or that holds a run which this one does not continue."""
@@ -71,14 +73,14 @@ class Folder:
 
     @contextlib.contextmanager
     def open(self, what: dict[str, Any]) -> Iterator[pathlib.Path]:
-        """Hold the folder. If the run turns out to be refused (`BadInput`), what was made for it is taken away."""
+        """Lock the folder. If the run is refused later (`BadInput`), what was made for it is removed."""
         self.check(what)
         made = next((folder for folder in (*reversed(self.path.absolute().parents), self.path.absolute()) if not folder.exists()), None)
         self.path.mkdir(parents=True, exist_ok=True)
         with self._lock() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # The run before takes its lock file away at its end: then this one holds a file that nobody else would find.
+                # The run before removes its lock file at its end: then this one holds a file that nobody else would find.
                 if os.fstat(lock.fileno()).st_ino != (self.path / ".lock").stat().st_ino:
                     raise BlockingIOError
             except (BlockingIOError, FileNotFoundError):
@@ -100,7 +102,7 @@ class Folder:
                     for name in (_MARK, ".lock"):
                         (self.path / name).unlink()
                     if made is not None:
-                        _take_away(made, re.compile(""))
+                        _remove(made, re.compile(""))
                 raise
             (self.path / ".lock").unlink()
 
@@ -126,8 +128,8 @@ class Folder:
         return place
 
     def remove(self, name: str) -> None:
-        """Take away a file or a folder that the run wrote."""
-        _take_away(self.path / name, _FOLDERS.get(name, re.compile("")))
+        """Remove a file or a folder that the run wrote."""
+        _remove(self.path / name, _FOLDERS.get(name, re.compile("")))
 
     def _noted(self) -> list[str]:
         """The files that the run noted. The list may be a stranger's: just names, nothing that leads out of the folder."""
@@ -141,7 +143,7 @@ class Folder:
         return [name for name in named if name and name != ".." and pathlib.PurePath(name).name == name]
 
     def _clear(self) -> None:
-        """Take away what a run wrote, all but its mark and the lock."""
+        """Remove what a run wrote, all but its mark and the lock."""
         for name in (*self._noted(), *_FOLDERS):
             self.remove(name)
 
@@ -162,7 +164,7 @@ def _others(place: pathlib.Path, ours: re.Pattern[str]) -> Iterator[pathlib.Path
                 yield item
 
 
-def _take_away(place: pathlib.Path, ours: re.Pattern[str]) -> None:
+def _remove(place: pathlib.Path, ours: re.Pattern[str]) -> None:
     """Remove a file or a link; of a folder the files whose paths in it are ours, and folders that are empty then."""
     if place.is_symlink() or place.is_file():
         place.unlink()

@@ -1,4 +1,4 @@
-"""One page a run: figures, movie, claims, checks, the spec and how to repeat it, in a single file that asks for nothing outside."""
+"""One page per run: figures, movie, claims, checks, the spec and how to repeat it, in a single file that asks for nothing outside."""
 
 import base64
 import html
@@ -129,7 +129,7 @@ def _leaves(values: dict[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{at}{key}", value
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A value in one line; long lists are cut."""
     if isinstance(value, float):
         return f"{value:.6g}"
@@ -142,7 +142,7 @@ def _number(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.6g}"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return html.escape(str(value))
 
 

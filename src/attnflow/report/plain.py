@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """The same in dictionaries, lists, numbers and strings; null stands for a number that is not finite."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
-def write_json(file: pathlib.Path, content: Any) -> None:
+def write_json(file: pathlib.Path, content: object) -> None:
     write_text(file, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
 
 
