@@ -33,7 +33,11 @@ def attention(law: Law | ArrayLike, mu: Shown | None = None, ax: Axes | None = N
         cure = "; choose a head, such as law.weights(mu.points, mu)[0]" if matrix.ndim == 3 and mu is not None else ""
         raise ValueError(f"law: attention draws a matrix [m, n], got shape {list(matrix.shape)}{cure}")
     with look():
-        ax = new_figure(COLUMN, 0.85 * COLUMN).add_subplot() if ax is None else ax
+        if ax is None:
+            figure = new_figure(COLUMN, 0.85 * COLUMN)
+            # Axes of a fixed shape would push their labels off the page.
+            figure.set_layout_engine("compressed")
+            ax = figure.add_subplot()
         square = matrix.shape[0] == matrix.shape[1]
         drawn = ax.imshow(matrix, cmap="cividis", vmin=0, interpolation="nearest", aspect="equal" if square else "auto")
         ax.set(xlabel="key", ylabel="query")

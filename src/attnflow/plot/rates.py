@@ -40,7 +40,10 @@ def rates(
             y = list(values.values())[-1]
             guide = 0.5 * y[-1] * (x / x[-1]) ** slope
             ax.loglog(x, guide, "--", color="0.5", linewidth=0.8)
-            ax.annotate(f"slope {slope:g}", (x[len(x) // 2], guide[len(x) // 2]), (2, -10), textcoords="offset points", color="0.4")
+            # Below the line: to the left where it falls, to the right where it rises.
+            side = {"ha": "right", "xytext": (-3, -3)} if slope < 0 else {"ha": "left", "xytext": (3, -3)}
+            middle = len(x) // 2
+            ax.annotate(f"slope {slope:g}", (x[middle], guide[middle]), textcoords="offset points", va="top", color="0.4", **side)
         ax.set(xlabel=xlabel, ylabel=ylabel)
         if any(values):
             ax.legend()

@@ -57,7 +57,8 @@ def mathml(formula: str, display: bool = False) -> ElementTree.Element:
 
     latex = re.sub(r"\\[lr][vV]ert(?![A-Za-z])", lambda found: _BARS[found[0]] + " ", formula)
     try:
-        if not _balanced(formula):
+        depths = list(itertools.accumulate(1 if brace == "{" else -1 for brace in re.findall(r"(?<!\\)[{}]", formula)))
+        if min(depths, default=0) < 0 or (depths and depths[-1] != 0):
             raise ValueError("braces must come in pairs")
         element = Converter(display="block" if display else "inline").convert_to_element(latex)
     # The library raises a dozen unrelated classes, and what its parser stumbles over.
@@ -81,17 +82,8 @@ def mathml(formula: str, display: bool = False) -> ElementTree.Element:
     return element
 
 
-def _balanced(formula: str) -> bool:
-    depth = 0
-    for brace in re.findall(r"(?<!\\)[{}]", formula):
-        depth += 1 if brace == "{" else -1
-        if depth < 0:
-            return False
-    return depth == 0
-
-
 def _mend(part: ElementTree.Element) -> None:
-    """What the library leaves to be said: brackets open or close; names of functions and letters are not operators; a slash and a prime
+    """What latex2mathml leaves out: brackets open or close; names of functions and letters are not operators; a slash and a prime
     have no space around them; Greek capitals are upright."""
     text = part.text or ""
     if text in _FENCES:

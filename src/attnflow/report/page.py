@@ -43,9 +43,7 @@ def page(record: dict[str, Any], images: list[pathlib.Path], films: list[pathlib
     """The page as text; images and films are read and put into it."""
     failed = sum(not check["ok"] for check in record["checks"])
     count = len(record["checks"])
-    verdict = (
-        f'<p class="verdict {"fails" if failed else "holds"}">{f"{failed} of {count} checks fail" if failed else _all_hold(count)}</p>'
-    )
+    verdict = f"{failed} of {count} checks fail" if failed else f"all {count} checks hold" if count else "nothing to check"
     sections = [
         *(f'<figure><img alt="{_text(to_text(record["title"]))}: {_text(file.stem)}" src="{_inline(file)}"></figure>' for file in images),
         *(f'<figure><video controls loop muted playsinline src="{_inline(file)}"></video></figure>' for file in films),
@@ -64,22 +62,21 @@ def page(record: dict[str, Any], images: list[pathlib.Path], films: list[pathlib
         f"<title>{_text(record['study'])} · attnflow</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{to_html(record['title'])}</h1>\n"
         f'<p class="sub">attnflow {_text(record["versions"]["attnflow"])}, {_text(record["study"])}</p>\n'
-        f"{verdict}\n" + "\n".join(part for part in sections if part) + "\n</body>\n</html>\n"
+        f'<p class="verdict {"fails" if failed else "holds"}">{verdict}</p>\n'
+        + "\n".join(part for part in sections if part)
+        + "\n</body>\n</html>\n"
     )
-
-
-def _all_hold(count: int) -> str:
-    return f"all {count} checks hold" if count else "nothing to check"
 
 
 def _claims(claims: list[dict[str, Any]]) -> str:
     rows = []
     for claim in claims:
         printed = f"<br><small>printed: {to_html(claim['printed'])}</small>" if claim["printed"] else ""
-        cells = (f"{to_html(claim['statement'])}{printed}<br><small>{to_html(claim['source'])}</small>", _text(claim["status"]))
-        verdict = claim["verdict"]
+        said = f"{to_html(claim['statement'])}{printed}<br><small>{to_html(claim['source'])}</small>"
+        verdict, shown = claim["verdict"], claim["shown"]
+        used = "" if shown is None else _text(used_in_words(shown["used"], shown["tolerance"]))
         rows.append(
-            f'<tr><td>{cells[0]}</td><td data-name="status">{cells[1]}</td><td data-name="closest check uses">{_text(_used(claim))}</td>'
+            f'<tr><td>{said}</td><td data-name="status">{_text(claim["status"])}</td><td data-name="closest check uses">{used}</td>'
             f'<td data-name="verdict" class="{verdict if verdict in ("holds", "fails") else ""}">{verdict}</td></tr>'
         )
     note = "<p><small>The verdict is about the sentence of the row; where a source prints something else, the status says how.</small></p>"
@@ -96,11 +93,6 @@ def _checks(checks: list[dict[str, Any]]) -> str:
         verdict = "holds" if check["ok"] else "fails"
         rows.append(f'<tr><td>{to_html(check["name"])}</td>{numbers}<td data-name="verdict" class="{verdict}">{verdict}</td></tr>')
     return _table("Checks", ("check", "measured", "expected", "tolerance", "used", "verdict"), rows)
-
-
-def _used(claim: dict[str, Any]) -> str:
-    """How much of its tolerance the check of a claim that is closest to failing uses."""
-    return "" if claim["shown"] is None else used_in_words(claim["shown"]["used"], claim["shown"]["tolerance"])
 
 
 def _table(title: str, heads: tuple[str, ...], rows: list[str]) -> str:
