@@ -34,7 +34,8 @@ def densities(path: Shown, ax: Axes | None = None, *, frame: int | None = None) 
         check.count("frame", frame, -len(frames), len(frames) - 1)
     kind = density_picture(frames[0])
     if kind is None:
-        raise ValueError(f"densities are drawn over one or two rows of cells and on S^2, got {_cells(frames[0])}")
+        cells = list(frames[0].mesh.shape)
+        raise ValueError(f"densities are drawn over one or two rows of cells and on S^2, got cells {cells} in R^{frames[0].dim}")
     with look():
         drawn = kind(frames)
         if ax is None:
@@ -55,10 +56,6 @@ def density_picture(grid: Grid) -> "type[Densities] | None":
     if grid.axes[0].edges is not None:
         return Row
     return Globe if grid.space.radius is not None and grid.dim == 3 else None
-
-
-def _cells(grid: Grid) -> str:
-    return f"cells {list(grid.mesh.shape)} in R^{grid.dim}"
 
 
 class Densities(Picture):

@@ -4,6 +4,8 @@ import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attnflow import _check as check
 from attnflow._types import PathLike, Scalar
 from attnflow.flow.path import Path
@@ -54,11 +56,13 @@ def movie(
         raise ValueError(f"file must end in .mp4 or .gif, got {file.name!r}")
     if not file.parent.is_dir():
         raise ValueError(f"the folder of the movie must exist, got {str(file.parent)!r}")
-    positive("fps", fps)
+    fps = float(positive("fps", fps))
     check.count("every", every)
     check.count("tail", tail, 0)
     check.flag("progress", progress)
     frames = Frames(path, tail=tail)
+    # Three digits of the time that the movie lasts.
+    digits = int(np.clip(2 - np.floor(np.log10(np.ptp(frames.ts) or 1.0)), 0, 9))
     with look():
         film = picture(frames, **drawn)
         figure = new_figure(*film.size)
@@ -76,7 +80,7 @@ def movie(
                 for i in _counted([*range(0, len(path) - 1, every), len(path) - 1], progress):
                     ax.clear()
                     film.still(ax, i)
-                    film.title(ax, f"$t = {frames.ts[i]:.2f}$")
+                    film.title(ax, f"$t = {frames.ts[i]:.{digits}f}$")
                     writer.grab_frame()
             part.replace(file)
         finally:
