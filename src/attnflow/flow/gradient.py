@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from attnflow import _check as check
 from attnflow.flow.path import Path, Status
-from attnflow.flow.progress import tracker
+from attnflow.flow.report import tracker
 from attnflow.measures import FlowingMeasure, Particles
 from attnflow.numerics.arrays import known, positive
 from attnflow.transport.steps import Degenerate, Flow, Heat, Step, movable

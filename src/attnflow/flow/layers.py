@@ -12,8 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from attnflow import _check as check
 from attnflow.fields.schedules import Scheduled
 from attnflow.flow.path import Path, Status
-from attnflow.flow.progress import tracker
-from attnflow.flow.report import described, worst
+from attnflow.flow.report import described, tracker, worst
 from attnflow.flow.verdict import check_resolved
 from attnflow.measures import FlowingMeasure, Measure, Velocity, velocity_of
 from attnflow.measures.velocity import Of

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from attnflow import _check as check
-from attnflow.flow.steps.segment import Problem, extent
+from attnflow.flow.path import BLOW_UP, STALLED
+from attnflow.flow.steps.problem import Problem, extent
 from attnflow.measures import FlowingMeasure, velocity_of
 from attnflow.measures.field import check_at
 from attnflow.sums import Request, merged, request
@@ -52,7 +53,7 @@ def outgrown(problem: Problem, figures: dict[str, Any]) -> bool:
     engine = problem.sums
     if engine is None or not getattr(engine, "planned", False) or not figures["finite"]:
         return False
-    stuck = not (figures["reached"] or figures["stopped"] or figures["out_of_steps"])
+    stuck = figures["code"] in (BLOW_UP, STALLED)
     return (
         figures["left"] or stuck or any(f["fill"] > 0.98 or not f["error"] <= engine.tolerance for f in sums_figures(figures["report"]))  # pyright: ignore
     )

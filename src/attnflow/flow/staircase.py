@@ -24,7 +24,7 @@ from attnflow import _check as check
 from attnflow.attention.law import Attention
 from attnflow.attention.normalizations.softmax import Softmax
 from attnflow.attention.normalizations.unnormalized import Unnormalized
-from attnflow.flow.progress import tracker
+from attnflow.flow.report import tracker
 from attnflow.measures import Particles
 from attnflow.numerics.arrays import array, floats, known, positive
 from attnflow.numerics.rows import dot

@@ -125,8 +125,3 @@ def controller(rtol: Any, atol: Any, step: Any, norm: Callable, jumps: Array | N
     if step is not None:
         return Carried(FixedStep(step), jumps)
     return Carried(diffrax.PIDController(rtol=rtol, atol=atol, norm=norm), jumps)
-
-
-def tolerances(dtype: Any) -> tuple[float, float]:
-    """The tolerances rtol and atol of a run that is not given any."""
-    return (1e-7, 1e-9) if dtype == jnp.float64 else (1e-4, 1e-6)

@@ -112,23 +112,36 @@ class Block(NamedTuple):
         return Block(self.end, np.append(rest, np.full(len(self.ts) - len(rest), self.end)), len(rest))
 
 
-def blocks(span: Times, size: int, step: float | None) -> list[Block]:
-    """The segments of a run over a state of `size` numbers.
+def width_of(span: Times, size: int, step: float | None) -> int:
+    """How long the segments of a run over a state of `size` numbers are: in frames, or for fixed steps in steps.
 
-    A state of few numbers makes cheap steps, so that a few segments do; a large one gets a segment a frame. Adaptive steps end on the
-    last frame of each segment. Fixed steps end on their own grid, which frames must not disturb.
+    A state of few numbers makes cheap steps, so that a few segments do; a large one gets a segment for each frame.
+    """
+    segments = min(len(span.frames), max(2, size // 64))
+    return -(-(len(span.frames) if step is None else _steps(span, step)) // segments)
+
+
+def blocks(span: Times, width: int, step: float | None, t: float) -> list[Block]:
+    """The segments of a run from time t on. Those of a run that goes on are those of the run that was never interrupted.
+
+    Adaptive steps end on the last frame of each segment. Fixed steps end on their own grid, which frames must not disturb.
     """
     frames, t0, t1 = np.asarray(span.frames), float(span.t0), float(span.t1)
-    segments = min(len(frames), max(2, size // 64))
+    frames = frames[frames > t]
     if step is None:
-        width = -(-len(frames) // segments)
         groups = [frames[i : i + width] for i in range(0, len(frames), width)]
         ends = [float(group[-1]) for group in groups]
+        padded = width
     else:
-        steps = max(1, int(np.ceil((t1 - t0) / step - 1e-6)))
-        marks = np.unique(np.linspace(0, steps, segments + 1).round())[1:]
-        ends = [*(t0 + step * marks[:-1]).tolist(), t1]
+        marks = t0 + step * np.arange(width, _steps(span, step), width)
+        # Round-off must not leave a sliver after the time that was reached.
+        ends = [*marks[marks > t + 1e-6 * step].tolist(), t1]
         owner = np.searchsorted(ends, frames)
         groups = [frames[owner == i] for i in range(len(ends))]
-        width = max(1, *map(len, groups))
-    return [Block(end, np.append(g, np.full(width - len(g), end)), len(g)) for end, g in zip(ends, groups)]
+        padded = max(-(-len(frames) // len(ends)) + 1, *map(len, groups))
+    return [Block(end, np.append(g, np.full(padded - len(g), end)), len(g)) for end, g in zip(ends, groups)]
+
+
+def _steps(span: Times, step: float) -> int:
+    """How many steps of this size there are in the span."""
+    return max(1, int(np.ceil((float(span.t1) - float(span.t0)) / step - 1e-6)))
