@@ -27,7 +27,9 @@ class Steady(eqx.Module):
 
     def fitted(self, rtol: Array, atol: Array) -> "Steady":
         """The condition for a run with these tolerances, which count if no speed was given."""
-        return self if self.speed is not None else eqx.tree_at(lambda s: s.tolerances, self, (rtol, atol), is_leaf=lambda leaf: leaf is None)
+        return (
+            self if self.speed is not None else eqx.tree_at(lambda s: s.tolerances, self, (rtol, atol), is_leaf=lambda leaf: leaf is None)
+        )
 
     def __call__(self, mu: FlowingMeasure, rate: PyTree, t: Scalar) -> Bool[Array, ""]:
         return largest(rate) <= self._speed(mu).astype(mu.dtype)

@@ -260,7 +260,7 @@ def _cure(field: FieldLike) -> str:
     return "; look at field.at(mu, t0) on the tokens"
 
 
-def _store(out: PathLike, problem: Problem, engines: tuple[Engine, ...], run: _Run, width: int) -> Store:
+def _store(out: PathLike, problem: Problem, engines: tuple[Engine, ...], run: _Run, width: float) -> Store:
     """The folder of the run. Its fingerprint knows neither t1 nor the frames: those may change while a run goes on."""
     # The engine as settled on this machine: a run begun on one must not go on with another.
     used = problem.sums if any(engine.planned for engine in engines) else described(engines).get("engine")
@@ -290,7 +290,7 @@ def _done(store: Store, span: Times) -> bool:
         return ended is not None
     if float(span.t1) <= ended["t1"]:
         raise ValueError(
-            f"{str(store.folder)!r} holds this run to t1 = {ended['t1']:.6g} with other frames; give a later t1, or read it with af.load_path"
+            f"{str(store.folder)!r} holds this run to t1 = {ended['t1']:.6g} with other frames; give a later t1, or use af.load_path"
         )
     if ended["kind"] != "reached":
         return True

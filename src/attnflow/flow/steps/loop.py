@@ -75,9 +75,7 @@ def march(
     def advance(s: Moving) -> Moving:
         return _advance(problem, number, s, ts, length, kind)
 
-    return eqxi.while_loop(
-        going, advance, start, max_steps=max_steps, buffers=lambda s: s.saved, kind=kind, checkpoints=checkpoints
-    )
+    return eqxi.while_loop(going, advance, start, max_steps=max_steps, buffers=lambda s: s.saved, kind=kind, checkpoints=checkpoints)
 
 
 def loop_kind(adjoint: diffrax.AbstractAdjoint | None) -> tuple[Loop, int | None]:
@@ -147,7 +145,9 @@ def largest(tree: PyTree) -> Array:
     return jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(tree)]))
 
 
-def _passed(s: Moving, ts: Array, keep: Array, between: diffrax.AbstractLocalInterpolation, save: Callable, kind: Loop) -> tuple[Array, PyTree]:
+def _passed(
+    s: Moving, ts: Array, keep: Array, between: diffrax.AbstractLocalInterpolation, save: Callable, kind: Loop
+) -> tuple[Array, PyTree]:
     """The frames that an accepted step reached, interpolated, and the number of the first one after it."""
 
     def due(carry: tuple[Array, PyTree]) -> Array:

@@ -1,7 +1,6 @@
 """The differential equation of a run and its stepper, as a compiled segment is given them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import diffrax
 import equinox as eqx

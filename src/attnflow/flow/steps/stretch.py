@@ -37,8 +37,10 @@ class Stretch(NamedTuple):
 
 
 def stretch(problem: Problem, carry: Carry, t: float, t0: float, block: Block, max_steps: int, sums: Request | None) -> Stretch:
-    """One segment from time t of a run that began at t0. If the cloud outgrows the plan of its sums on the way, there is a new plan, and the rest follows. A segment
-    at whose end the cells of a grid are too coarse did not take place."""
+    """One segment from time t of a run that began at t0.
+
+    If the cloud outgrows the plan of its sums on the way, there is a new plan, and the rest follows. A segment at whose end the cells of a
+    grid are too coarse did not take place."""
     parts, before = [], (carry, t)
     steps, dtype = {"accepted": 0, "rejected": 0}, problem.measure.dtype
     while True:
