@@ -750,8 +750,6 @@ def methods() -> dict[str, Row]:
     rows["Gaussian.heat"] = row(GAUSSIAN.heat, t=number(1.0, -1.0))
     rows["Path.__getitem__"] = row(PATH.__getitem__, i=given(0, "last", 1.5, EYE))
     rows["Path.__call__"] = row(PATH.__call__, t=given(0.5, "now", -1.0, 5.0, math.nan, EYE, None))
-    rows["Path.plot"] = row(PATH.plot, options=given(None))
-    rows["Path.movie"] = row(PATH.movie, file=given("movie.gif"), options=given(None))
     rows["Path.save"] = row(PATH.save, folder=folder())
     rows["Prediction.agrees"] = row(af.predict_limit(EYE, EYE, EYE).agrees, verdict=given(VERDICT, "point", af.Verdict, 3))
     for name, flow in {
