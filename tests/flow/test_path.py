@@ -22,9 +22,8 @@ def errors(law, mu, counts, measured):
     return found
 
 
-@pytest.mark.parametrize(
-    "picture", ["sphere", pytest.param("gaussian", marks=pytest.mark.long), pytest.param("grid", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("picture", ["sphere", "gaussian", "grid"])
+@pytest.mark.cases
 def test_between_frames_the_error_is_of_second_order(picture, key):
     law = af.simple_attention(2.0, 2)
     if picture == "grid":

@@ -4,6 +4,8 @@ They are two dynamics. Both subtract V z, but `normalized_update` takes the logi
 time.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.scipy.linalg
@@ -213,7 +215,7 @@ def _moved(law: Attention, forward: Array, value: Array) -> Attention:
     return eqx.tree_at(lambda law: (law.logit, law.out, law.inner), law, parts, is_leaf=lambda part: part is None)
 
 
-def _heads(law: FieldLike) -> tuple[Attention, ...]:
+def _heads(law: Any) -> tuple[Attention, ...]:
     heads = getattr(law, "heads", (law,))
     for head in heads:
         if not isinstance(head, Attention):

@@ -71,7 +71,8 @@ def layers(
         if not stacks:
             raise ValueError("layers need at least one field, got none")
     else:
-        _check_blocks(fields, check.count("depth", depth))
+        depth = check.count("depth", depth)
+        _check_blocks(fields, depth)
         stacks = [_stack(fields, step, residual, norm, place, sums)]
     total = len(stacks) if depth is None else depth
     runs = [(stacks[0], np.arange(total))] if depth is not None else [(stack, np.array([k])) for k, stack in enumerate(stacks)]
@@ -208,22 +209,22 @@ def _check_blocks(fields: FieldLike | Sequence[Any], depth: int) -> None:
 
 
 def _stack(
-    fields: FieldLike | Sequence[Any],
+    fields: Any,
     step: Scalar,
     residual: bool,
-    norm: RowFunction | Sequence[RowFunction | None] | None,
+    norm: Any,
     place: str,
     sums: Request | None,
     name: str = "fields",
 ) -> Stack:
     """The arguments of `layers`, checked."""
     many = isinstance(fields, list | tuple)
-    parts = tuple(fields) if many else (fields,)
+    parts: tuple[Any, ...] = tuple(fields) if many else (fields,)
     if not parts:
         raise ValueError("layers need at least one field, got none")
     for i, part in enumerate(parts):
         check.field(f"{name}[{i}]" if many else name, part)
-    norms = tuple(norm) if isinstance(norm, list | tuple) else (norm,) * len(parts)
+    norms: tuple[Any, ...] = tuple(norm) if isinstance(norm, list | tuple) else (norm,) * len(parts)
     if len(norms) != len(parts):
         raise ValueError(f"norm must be one map, or one per field, {len(parts)}, got {len(norms)}")
     for part in norms:

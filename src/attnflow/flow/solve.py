@@ -298,7 +298,7 @@ def _done(store: Store, span: Times) -> bool:
     return False
 
 
-def _stats(problem: Problem, engines: tuple[Engine, ...], first: PyTree, figures: list[dict[str, Any]]) -> dict[str, Any]:
+def _stats(problem: Problem, engines: tuple[Any, ...], first: PyTree, figures: list[dict[str, Any]]) -> dict[str, Any]:
     """What the solver did, with the worst convergence figures met at the start and at the ends of segments."""
     stats: dict[str, Any] = {
         "solver": type(problem.solver.solver).__name__,

@@ -150,7 +150,7 @@ def _any(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]
     def one(key: Any, values: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
         # Made in here, as a field may hold functions that know the parameters.
         field, mu = plan.make(key, **values)
-        tolerances = {"rtol": numbers.rtol, "atol": numbers.atol} if mu.own_steps(span.length) is None else {}
+        tolerances: dict[str, Any] = {"rtol": numbers.rtol, "atol": numbers.atol} if mu.own_steps(span.length) is None else {}
         problem = problem_of(field, mu, span.length, **tolerances, step=numbers.step, observe=looks, until=numbers.until, keep_states=False)
         carry, _, report, _ = start(problem, span.start)
         coarse = too_sharp(mu, report)

@@ -6,12 +6,11 @@ puts that behind it and counts from zero again. What is behind is a sum of two f
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 
 class Clock(eqx.Module):
@@ -50,12 +49,12 @@ class Clock(eqx.Module):
         return eqx.tree_at(lambda clock: (clock.behind, clock.rest), self, (total, self.rest + error))
 
 
-def clock(start: Float[Array, ""], jumps: Float[Array, " k"] | None, dtype: Any) -> Clock:
+def clock(start: Float[Array, ""], jumps: Float[Array, " k"] | None, dtype: jnp.dtype) -> Clock:
     """The clock of a segment that begins at `start`."""
     return Clock(start, jnp.zeros((), dtype), jnp.zeros((), dtype), jumps)
 
 
-def depends_on_time(rate: Callable, t: Any, state: Any) -> bool:
+def depends_on_time(rate: Callable, t: Array, state: PyTree) -> bool:
     """Whether `rate(t, state)` makes use of t: by its program, without running it."""
     program = jax.make_jaxpr(rate)(t, state).jaxpr
     reached = {program.invars[0]}

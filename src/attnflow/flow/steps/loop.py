@@ -165,8 +165,4 @@ def _passed(
 def empty_frames(save: Callable[[PyTree], PyTree], y: PyTree, count: int) -> PyTree:
     """Room for `count` frames, infinity where none was saved."""
     shapes = eqx.filter_eval_shape(save, y)
-    return jax.tree.map(lambda a: jnp.full((count, *a.shape), _unset(a.dtype), a.dtype), shapes)
-
-
-def _unset(dtype: Any) -> Any:
-    return jnp.inf if jnp.issubdtype(dtype, jnp.inexact) else 0
+    return jax.tree.map(lambda a: jnp.full((count, *a.shape), jnp.inf if jnp.issubdtype(a.dtype, jnp.inexact) else 0, a.dtype), shapes)

@@ -1,6 +1,7 @@
 """The differential equation of a run and its stepper, as a compiled segment is given them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -97,7 +98,7 @@ def fitted(until: Callable | None, rtol: Array, atol: Array) -> Callable | None:
 def problem_of(
     field: FieldLike,
     mu: FlowingMeasure,
-    length: Scalar,
+    length: Any,
     *,
     rtol: Scalar | None = None,
     atol: Scalar | None = None,

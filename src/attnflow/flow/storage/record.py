@@ -12,6 +12,7 @@ from attnflow._check import folder as check_folder
 from attnflow._types import PathLike
 from attnflow.flow.observe import Observed
 from attnflow.flow.path import REACHED, Path, Status
+from attnflow.flow.steps.segment import Carry
 from attnflow.flow.steps.stretch import Frames, finite
 from attnflow.flow.steps.times import labels
 from attnflow.flow.storage.folder import Store, fingerprint, provenance
@@ -33,7 +34,7 @@ class Record:
             self.blocks.append(_frames(data, measure))
             self.figures.append(json.loads(data.attrs["figures"]))
 
-    def add(self, frames: Frames, figures: dict[str, Any], t: float, carry: Any) -> None:
+    def add(self, frames: Frames, figures: dict[str, Any], t: float, carry: Carry) -> None:
         """One more block, which ended at time t; on disk it is complete when this returns."""
         self.blocks.append(frames)
         self.figures.append(figures | {"end": t})
