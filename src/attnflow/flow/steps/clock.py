@@ -6,6 +6,7 @@ puts that behind it and counts from zero again. What is behind is a sum of two f
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -49,7 +50,7 @@ class Clock(eqx.Module):
         return eqx.tree_at(lambda clock: (clock.behind, clock.rest), self, (total, self.rest + error))
 
 
-def clock(start: Float[Array, ""], jumps: Float[Array, " k"] | None, dtype: jnp.dtype) -> Clock:
+def clock(start: Float[Array, ""], jumps: Float[Array, " k"] | None, dtype: Any) -> Clock:
     """The clock of a segment that begins at `start`."""
     return Clock(start, jnp.zeros((), dtype), jnp.zeros((), dtype), jumps)
 

@@ -1,13 +1,13 @@
 """A stepper that stays on the space, and a controller that remembers its step from segment to segment."""
 
 from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from attnflow._types import Scalar
 from attnflow.flow.steps.clock import Clock
 
 
@@ -90,18 +90,18 @@ class Carried(diffrax.AbstractStepSizeController):
             next_t1 = self.before_jump(next_t0, next_t0 + jnp.where(jumped, planned, proposed))
         return keep, next_t0, next_t1, jumped, (inner, planned), result
 
-    def before_jump(self, t: Scalar, end: Scalar) -> Scalar:
+    def before_jump(self, t: Any, end: Any) -> Any:
         """`end`, or the last number before the first jump after t if that comes earlier."""
         if self.jumps is None:
             return end
         return jnp.minimum(end, _below(jnp.min(jnp.where(self.jumps > t, self.jumps, jnp.inf))))
 
 
-def _above(t: Scalar) -> Array:
+def _above(t: Any) -> Array:
     return jnp.nextafter(t, jnp.full_like(t, jnp.inf))
 
 
-def _below(t: Scalar) -> Array:
+def _below(t: Any) -> Array:
     return jnp.nextafter(t, jnp.full_like(t, -jnp.inf))
 
 

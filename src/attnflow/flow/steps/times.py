@@ -31,7 +31,7 @@ class Times(NamedTuple):
         """The times of all frames."""
         return (np if known(self) else jnp).concatenate([self.t0[None], self.frames]) if self.first else self.frames
 
-    def since(self, dtype: jnp.dtype) -> "Since":
+    def since(self, dtype: Any) -> "Since":
         """The span as one segment."""
         return Since(widest(self.t0), array(self.frames - self.t0, dtype), array(self.t1 - self.t0, dtype), self.first)
 
@@ -54,7 +54,7 @@ def widest(t: Any) -> Float[Array, ""]:
     return array(np.asarray(t, jnp.result_type(float))) if known(t) else t.astype(jnp.result_type(float))
 
 
-def labels(ts: np.ndarray, dtype: jnp.dtype) -> Any:
+def labels(ts: np.ndarray, dtype: Any) -> Any:
     """The times of frames in the precision of the state; in double if that could not tell them apart to a thousandth of their distance."""
     rounding = np.abs(ts.astype(dtype).astype(np.float64) - ts)
     if len(ts) and (rounding.max() <= 1e-3 * np.diff(ts).min() if len(ts) > 1 else ts[0] == 0 or rounding[0] <= 1e-6 * abs(ts[0])):
@@ -62,7 +62,7 @@ def labels(ts: np.ndarray, dtype: jnp.dtype) -> Any:
     return ts
 
 
-def times(t0: Any, t1: Any, save_at: Any, dtype: jnp.dtype) -> Times:
+def times(t0: Any, t1: Any, save_at: Any, dtype: Any) -> Times:
     """The frames asked for by `save_at`, a count or increasing times; t1 is always the last one."""
     t0, t1 = _time("t0", t0, "", dtype), _time("t1", t1, "", dtype)
     if known(t0, t1) and not float(t1) > float(t0):
@@ -93,7 +93,7 @@ def times(t0: Any, t1: Any, save_at: Any, dtype: jnp.dtype) -> Times:
     return Times(t0, t1, after, bool(host[0] == start))
 
 
-def _time(name: str, value: Any, shape: str, dtype: jnp.dtype) -> Any:
+def _time(name: str, value: Any, shape: str, dtype: Any) -> Any:
     """Times in double on the host, or being traced in the precision of the state."""
     checked = floats(name, np.asarray(value, jnp.result_type(float)) if isinstance(value, np.ndarray) else value, shape)
     return np.asarray(value, np.float64) if known(checked) else checked.astype(dtype)
