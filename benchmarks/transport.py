@@ -114,7 +114,7 @@ def wide() -> list[Row]:
 def path_of_bridges() -> Row:
     """A heat flow of 1e5 tokens in the plane, 100 steps: iterations from extrapolated starts, against cold ones."""
     mu = af.samplers.normal(100_000, 2, key=jax.random.key(0))
-    path = af.gradient_flow(mu, EPS, 100, tolerance=TOLERANCE)
+    path = af.gradient_flow(af.Heat(), mu, EPS, 100, tolerance=TOLERANCE)
     warm = float(np.mean(np.asarray(path.stats["sinkhorn"]["iterations"])[2:]))
     cold = float(np.mean([int(af.self_bridge(path[i], EPS, tolerance=TOLERANCE).iterations) for i in (10, 50, 90)]))
     question = "heat flow of 1e5 tokens in R^2, 100 steps: mean iterations of a bridge, extrapolated starts against cold ones"

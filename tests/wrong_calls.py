@@ -404,6 +404,7 @@ def flows() -> dict[str, Row]:
             keep_states=flag(True),
             sums=engine(),
             out=out,
+            adjoint=given(None, "forward", diffrax.ForwardMode, 3, LAW, none=True),
             progress=flag(),
         ),
         "layers": row(
@@ -420,10 +421,10 @@ def flows() -> dict[str, Row]:
         ),
         "gradient_flow": row(
             af.gradient_flow,
+            flow=given(af.Heat(), "heat", af.Heat, 3, LAW),
             mu=measure(TOKENS, MIXTURE),
             eps=positive(0.5),
             steps=count(2),
-            flow=given(None, "heat", af.Heat, 3, LAW, none=True),
             save_every=count(1),
             progress=flag(),
             options=given(None),
@@ -753,6 +754,7 @@ def methods() -> dict[str, Row]:
     rows["GaussianMixture.heat"] = row(PLANE.heat, t=number(1.0, -1.0))
     rows["Gaussian.heat"] = row(GAUSSIAN.heat, t=number(1.0, -1.0))
     rows["Path.__getitem__"] = row(PATH.__getitem__, i=given(0, "last", 1.5, EYE))
+    rows["Path.__call__"] = row(PATH.__call__, t=given(0.5, "now", -1.0, 5.0, math.nan, EYE, None))
     rows["Path.save"] = row(PATH.save, folder=folder())
     rows["Prediction.agrees"] = row(af.predict_limit(EYE, EYE, EYE).agrees, verdict=given(VERDICT, "point", af.Verdict, 3))
     for name, flow in {

@@ -102,7 +102,9 @@ def test_twelve_layers_are_torchs_encoder(rng, name, activation):
         matrices = [*part["self_attn.in_proj_weight"].reshape(3, D, D), part["self_attn.out_proj.weight"]]
         biases = [*part["self_attn.in_proj_bias"].reshape(3, D), part["self_attn.out_proj.bias"]]
         biases = dict(zip(("query_bias", "key_bias", "value_bias", "out_bias"), biases))
-        mlp = af.Perceptron(part["linear1.weight"], part["linear2.weight"], part["linear1.bias"], part["linear2.bias"], activation)
+        mlp = af.Perceptron(
+            part["linear1.weight"], part["linear2.weight"], part["linear1.bias"], part["linear2.bias"], activation=activation
+        )
         blocks.append([af.multi_head(*matrices, H, **biases), mlp])
         slow.append([dense(matrices, biases), mlp])
         norms.append([af.LayerNorm(part[f"norm{i}.weight"], part[f"norm{i}.bias"]) for i in (1, 2)])

@@ -132,11 +132,13 @@ def test_random_layers_are_the_same_for_the_same_key(rng):
         return af.Attention(af.dot_product(*af.matrices.gaussian(2, 3, key=key, count=2)), jnp.eye(2))
 
     mu = af.Particles(rng.normal(size=(5, 2)))
-    runs = [af.solve(af.resampled(draw, jax.random.key(k), width=0.25, layers=4), mu, t1=1.0, save_at=3).final.points for k in (0, 0, 1)]
+    runs = [
+        af.solve(af.resampled(draw, key=jax.random.key(k), width=0.25, layers=4), mu, t1=1.0, save_at=3).final.points for k in (0, 0, 1)
+    ]
     np.testing.assert_array_equal(runs[0], runs[1])
     assert not np.allclose(runs[0], runs[2])
     # Layer k is the one drawn from the k-th key.
-    field = af.resampled(draw, jax.random.key(0), width=0.25, layers=4)
+    field = af.resampled(draw, key=jax.random.key(0), width=0.25, layers=4)
     for k in range(4):
         expected = draw(jax.random.fold_in(jax.random.key(0), k)).at(mu)(mu.points)
         np.testing.assert_allclose(field.at(mu, 0.25 * k)(mu.points), expected)
@@ -153,7 +155,7 @@ def test_random_layers_are_the_same_for_the_same_key(rng):
         (lambda: af.piecewise([0.0, 1.0], [af.ResNet(np.eye(2))]), "times and fields must be equally many, got 2 and 1"),
         (lambda: af.piecewise([1.0, 0.0], [af.ResNet(np.eye(2))] * 2), r"times must be increasing, got \[1.0, 0.0\]"),
         (lambda: af.piecewise([0.0, 1.0], [af.ResNet(np.eye(2)), af.ResNet(np.eye(3))]), r"got a different one at \[1\]"),
-        (lambda: af.resampled(lambda key: af.ResNet(np.eye(2)), jax.random.key(0), layers=0), "layers must be at least 1, got 0"),
+        (lambda: af.resampled(lambda key: af.ResNet(np.eye(2)), key=jax.random.key(0), layers=0), "layers must be at least 1, got 0"),
     ],
 )
 def test_bad_input_is_named(make, message):

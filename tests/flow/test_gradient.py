@@ -14,7 +14,7 @@ MIX = af.GaussianMixture([0.5, 0.5], [[-2.0], [2.0]], [[[1.0]], [[1.0]]])
 
 @pytest.fixture(scope="module")
 def heat():
-    return af.gradient_flow(af.quadrature(MIX, 400), 0.05, 24, tolerance=1e-6, save_every=15)
+    return af.gradient_flow(af.Heat(), af.quadrature(MIX, 400), 0.05, 24, tolerance=1e-6, save_every=15)
 
 
 @pytest.mark.long
@@ -37,7 +37,7 @@ def test_extrapolated_starts_save_iterations(heat):
     assert figures["converged"]
     assert figures["error"] <= 1e-6
     assert len(figures["iterations"]) == 24
-    dense = af.gradient_flow(heat.measure, 0.05, 24, tolerance=1e-6)
+    dense = af.gradient_flow(af.Heat(), heat.measure, 0.05, 24, tolerance=1e-6)
     np.testing.assert_array_equal(dense.final.points, heat.final.points)
     cold = [int(af.self_bridge(dense[k], 0.05, tolerance=1e-6).iterations) for k in range(24)]
     assert cold[0] == figures["iterations"][0]
@@ -49,8 +49,8 @@ def test_extrapolated_starts_save_iterations(heat):
 def test_gaussians_in_closed_form():
     start, target = af.Gaussian([1.0, 0.0], [[0.5, 0.2], [0.2, 0.4]]), af.Gaussian([0.0, 1.0], [[1.0, 0.0], [0.0, 2.0]])
     paths = [
-        (af.heat_flow(start, 1.0), af.gradient_flow(start, 0.05, 20)),
-        (af.ornstein_uhlenbeck(start, target, 1.0), af.gradient_flow(start, 0.05, 20, af.FokkerPlanck(target))),
+        (af.heat_flow(start, 1.0), af.gradient_flow(af.Heat(), start, 0.05, 20)),
+        (af.ornstein_uhlenbeck(start, target, 1.0), af.gradient_flow(af.FokkerPlanck(target), start, 0.05, 20)),
     ]
     for exact, path in paths:
         np.testing.assert_allclose(path.final.cov, exact.cov, atol=2e-3)
@@ -62,20 +62,20 @@ def test_gaussians_in_closed_form():
 def test_reverse_heat_deblurs_and_says_how_errors_grow():
     """Heat and back: the start returns; `growth` is what a perturbed twin shows, here recomputed by two whole runs."""
     mu = af.quadrature(MIX, 400)
-    blurred = af.gradient_flow(mu, 0.05, 10).final
-    back = af.gradient_flow(blurred, 0.05, 10, af.ReverseHeat())
+    blurred = af.gradient_flow(af.Heat(), mu, 0.05, 10).final
+    back = af.gradient_flow(af.ReverseHeat(), blurred, 0.05, 10)
     seen = np.asarray(mu.weights) > 1e-6
     error = np.abs(back.final.points - mu.points)[seen].max()
     assert error < 0.1 * np.abs(blurred.points - mu.points)[seen].max()
     np.testing.assert_allclose(back.stats["horizon"], blurred.cov[0, 0])
     shake = jax.random.normal(jax.random.key(0), mu.points.shape)
     shake = 1e-7 * shake / jnp.sqrt(mu.weights @ shake[:, 0] ** 2)
-    other = af.gradient_flow(af.Particles(blurred.points + shake, weights=mu.weights), 0.05, 10, af.ReverseHeat())
+    other = af.gradient_flow(af.ReverseHeat(), af.Particles(blurred.points + shake, weights=mu.weights), 0.05, 10)
     apart = jnp.sqrt(mu.weights @ (other.final.points - back.final.points)[:, 0] ** 2)
     np.testing.assert_allclose(back.stats["growth"], apart / 1e-7, rtol=0.02)
     assert back.stats["growth"] > 1
     with pytest.warns(UserWarning, match=r"no solution beyond t = 1, .* is to run to 1\.5"):
-        gone = af.gradient_flow(af.Gaussian([0.0], [[1.0]]), 0.1, 15, af.ReverseHeat()).final
+        gone = af.gradient_flow(af.ReverseHeat(), af.Gaussian([0.0], [[1.0]]), 0.1, 15).final
     assert 0 < float(gone.cov[0, 0]) < 0.01
 
 
@@ -85,7 +85,7 @@ def test_the_surrogate_reports_its_tokens_and_stalls():
     mu = af.Particles(af.quantiles(af.Gaussian([0.5], [[0.3]]), (np.arange(400) + 0.5) / 400)[:, None])
     flow = af.KullbackLeibler(af.Gaussian([0.0], [[1.0]]), least=100.0)
     with pytest.warns(UserWarning, match=r"the flow ended after \d+ steps: .* at least 100 effective tokens"):
-        path = af.gradient_flow(mu, 0.05, 40, flow, save_every=100)
+        path = af.gradient_flow(flow, mu, 0.05, 40, save_every=100)
     assert path.status.kind == "stalled"
     assert 1 < path.stats["steps"] < 40
     np.testing.assert_allclose(path.ts, [0, 0.05 * path.stats["steps"]])
@@ -93,7 +93,7 @@ def test_the_surrogate_reports_its_tokens_and_stalls():
     exact = af.ornstein_uhlenbeck(af.Gaussian([0.5], [[0.3]]), flow.target, path.ts[-1])
     assert float(af.wasserstein2(path.final, exact)) < 0.02
     with pytest.raises(ValueError, match="at least 401 effective tokens"):
-        af.gradient_flow(mu, 0.05, 3, af.KullbackLeibler(flow.target, least=401.0))
+        af.gradient_flow(af.KullbackLeibler(flow.target, least=401.0), mu, 0.05, 3)
 
 
 class Doubling(Flow):
@@ -104,7 +104,7 @@ class Doubling(Flow):
 
 
 def test_a_blow_up_keeps_what_was_before():
-    path = af.gradient_flow(af.Particles([[1.0]]), 0.5, 5, Doubling(), save_every=3)
+    path = af.gradient_flow(Doubling(), af.Particles([[1.0]]), 0.5, 5, save_every=3)
     assert str(path.status) == "blow-up at t = 0.5"
     np.testing.assert_allclose(path.states[:, 0, 0], [1, 1e200])
 
@@ -113,11 +113,11 @@ def test_a_blow_up_keeps_what_was_before():
 def test_bridges_that_fail_are_counted_once_and_cold_clouds_show(rng):
     mu = af.Particles(rng.normal(size=(400, 1)))
     with pytest.warns(UserWarning, match="3 of 3 bridges did not converge") as caught:
-        path = af.gradient_flow(mu, 1e-7, 3, max_iterations=2)
+        path = af.gradient_flow(af.Heat(), mu, 1e-7, 3, max_iterations=2)
     assert len(caught) == 1
     assert not path.stats["sinkhorn"]["converged"]
     assert path.stats["sinkhorn"]["self_share"] > 0.9
-    path = af.gradient_flow(mu, 0.1, 2)
+    path = af.gradient_flow(af.Heat(), mu, 0.1, 2)
     np.testing.assert_allclose(
         path.stats["sinkhorn"]["self_share"], max(np.trace(af.self_bridge(path[k], 0.1).plan()) for k in (0, 1)), rtol=1e-6
     )
@@ -126,14 +126,14 @@ def test_bridges_that_fail_are_counted_once_and_cold_clouds_show(rng):
 def test_bad_input_is_named(rng):
     mu = af.Particles(rng.normal(size=(400, 1)))
     with pytest.raises(TypeError, match="mu must be Particles or a Gaussian, got GaussianMixture; draw tokens"):
-        af.gradient_flow(MIX, 0.1, 2)
+        af.gradient_flow(af.Heat(), MIX, 0.1, 2)
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
-        af.gradient_flow(mu, 0.1, 0)
+        af.gradient_flow(af.Heat(), mu, 0.1, 0)
     with pytest.raises(TypeError, match=r"save_every must be a whole number, got 0\.5"):
-        af.gradient_flow(mu, 0.1, 2, save_every=0.5)
+        af.gradient_flow(af.Heat(), mu, 0.1, 2, save_every=0.5)
     with pytest.raises(ValueError, match="eps must be positive"):
-        af.gradient_flow(mu, 0.0, 2)
+        af.gradient_flow(af.Heat(), mu, 0.0, 2)
     with pytest.raises(TypeError, match=r"flow must be a flow such as af.Heat\(\), got"):
-        af.gradient_flow(mu, 0.1, 2, flow=3.0)
+        af.gradient_flow(3.0, mu, 0.1, 2)
     with pytest.raises(ValueError, match=r"inside jit and grad call flow\.step"):
-        jax.jit(lambda x: af.gradient_flow(af.Particles(x), 0.1, 2).final.points)(mu.points)
+        jax.jit(lambda x: af.gradient_flow(af.Heat(), af.Particles(x), 0.1, 2).final.points)(mu.points)

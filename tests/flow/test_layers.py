@@ -34,7 +34,7 @@ def test_norms_are_those_of_torch(rng, dtype):
         (af.LayerNorm(gain, bias), torch.nn.functional.layer_norm(tokens, (7,), g, b)),
         (af.LayerNorm(gain, epsilon=0.1), torch.nn.functional.layer_norm(tokens, (7,), g, eps=0.1)),
         (af.RMSNorm(), torch.nn.functional.rms_norm(tokens, (7,), eps=1e-5)),
-        (af.RMSNorm(gain, 1e-3), torch.nn.functional.rms_norm(tokens, (7,), g, eps=1e-3)),
+        (af.RMSNorm(gain, epsilon=1e-3), torch.nn.functional.rms_norm(tokens, (7,), g, eps=1e-3)),
     ]:
         value = got(jnp.asarray(x))
         assert value.dtype == dtype
@@ -63,11 +63,11 @@ def attention_of(layer, mask):
 
 def mlp_of(layer, activation):
     W, U, b, c = (t.detach().numpy() for t in (layer.linear1.weight, layer.linear2.weight, layer.linear1.bias, layer.linear2.bias))
-    return af.Perceptron(W, U, b, c, activation)
+    return af.Perceptron(W, U, b, c, activation=activation)
 
 
 def norm_of(norm):
-    return af.LayerNorm(norm.weight.detach().numpy(), norm.bias.detach().numpy(), norm.eps)
+    return af.LayerNorm(norm.weight.detach().numpy(), norm.bias.detach().numpy(), epsilon=norm.eps)
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
@@ -119,11 +119,11 @@ def test_one_norm_for_all_or_one_each_and_a_sum_is_one_layer(rng):
     a, g = partial(softmax_velocity, Q=Q, K=K, V=V), lambda x: np.tanh(x @ W.T + b)
     y = x + 0.3 * a(rms(x))
     np.testing.assert_allclose(
-        af.layers([law, net], mu, 1, 0.3, norm=[af.RMSNorm(), None], place="pre").states[1], y + 0.3 * g(y), atol=1e-13
+        af.layers([law, net], mu, 1, step=0.3, norm=[af.RMSNorm(), None], place="pre").states[1], y + 0.3 * g(y), atol=1e-13
     )
     y = rms(x + 0.3 * a(x))
-    np.testing.assert_allclose(af.layers([law, net], mu, 1, 0.3, norm=af.RMSNorm()).states[1], rms(y + 0.3 * g(y)), atol=1e-13)
-    np.testing.assert_allclose(af.layers([law + net], mu, 1, 0.3).states[1], x + 0.3 * (a(x) + g(x)), atol=1e-13)
+    np.testing.assert_allclose(af.layers([law, net], mu, 1, step=0.3, norm=af.RMSNorm()).states[1], rms(y + 0.3 * g(y)), atol=1e-13)
+    np.testing.assert_allclose(af.layers([law + net], mu, 1, step=0.3).states[1], x + 0.3 * (a(x) + g(x)), atol=1e-13)
     np.testing.assert_array_equal(af.layers(law, mu, 2).states, af.layers([law], mu, 2).states)
 
 
@@ -135,7 +135,7 @@ def test_layers_end_on_the_sphere(rng):
     for _ in range(5):
         x = x + 0.4 * softmax_velocity(x, 2 * eye, eye, eye)
         expected.append(x := x / np.linalg.norm(x, axis=1, keepdims=True))
-    np.testing.assert_allclose(af.layers(af.simple_attention(2.0, 3), mu, 5, 0.4).states, expected, atol=1e-14)
+    np.testing.assert_allclose(af.layers(af.simple_attention(2.0, 3), mu, 5, step=0.4).states, expected, atol=1e-14)
 
 
 @pytest.mark.long
@@ -147,14 +147,14 @@ def test_a_matrix_a_layer(rng):
         expected.append(x := x + 0.1 * softmax_velocity(x, Q, K, V))
     laws = af.piecewise(0.1 * np.arange(12), [af.Attention(af.dot_product(Q, K), V) for Q, K, V in matrices])
     for dtype, tolerance in [("float64", 1e-13), ("float32", 1e-5)]:
-        path = af.layers([laws], af.Particles(jnp.asarray(x0, dtype)), 12, 0.1)
+        path = af.layers([laws], af.Particles(jnp.asarray(x0, dtype)), 12, step=0.1)
         assert path.states.dtype == path.ts.dtype == dtype
         np.testing.assert_allclose(path.states, expected, atol=tolerance)
 
     def draw(key):
         return af.Attention(af.dot_product(*af.matrices.gaussian(2, key=key, count=2)), jnp.eye(2))
 
-    path = af.layers([af.resampled(draw, jax.random.key(3), 0.1, 12)], af.Particles(x0), 12, 0.1)
+    path = af.layers([af.resampled(draw, key=jax.random.key(3), width=0.1, layers=12)], af.Particles(x0), 12, step=0.1)
     x = jnp.asarray(x0)
     for k in range(12):
         x = x + 0.1 * draw(jax.random.fold_in(jax.random.key(3), k)).at(af.Particles(x))(x)
@@ -165,7 +165,7 @@ def test_gaussian_layers_push_the_covariance(rng):
     """m <- m + h V (m + S A m), S <- (I + h M) S (I + h M)^T with M = V S A: not Euler on S."""
     A, V = rng.normal(size=(2, 2, 2)) / 2
     m, S, h = rng.normal(size=2), np.array([[1.0, 0.3], [0.3, 0.5]]), 0.2
-    path = af.layers(af.Attention(af.Quadratic(jnp.asarray(A)), V), af.Gaussian(m, S), 3, h)
+    path = af.layers(af.Attention(af.Quadratic(jnp.asarray(A)), V), af.Gaussian(m, S), 3, step=h)
     for frame in list(path)[1:]:
         step = np.eye(2) + h * V @ S @ A
         m, S = step @ m + h * V @ m, step @ S @ step.T
@@ -185,7 +185,7 @@ def test_many_small_layers_are_the_flow_at_first_order(rng, picture):
     exact = jax.tree.leaves(af.solve(law + other, mu, t1=1.0, save_at=1, rtol=1e-10, atol=1e-12).final.state)
     depths, errors = [25, 50, 100, 200], []
     for depth in depths:
-        path = af.layers([law, other], mu, depth, 1.0 / depth)
+        path = af.layers([law, other], mu, depth, step=1.0 / depth)
         assert float(path.ts[-1]) == pytest.approx(1.0)
         errors.append(max(float(np.abs(a - b).max()) for a, b in zip(jax.tree.leaves(path.final.state), exact, strict=True)))
     assert -np.polyfit(np.log(depths), np.log(errors), 1)[0] == pytest.approx(1.0, abs=0.05)
@@ -213,10 +213,17 @@ def test_a_blow_up_is_named_and_what_was_before_is_kept():
     assert (len(at_once), at_once.status.kind, at_once.status.time) == (1, "blow-up", 0)
 
 
-def test_traced_stacks_raise_when_they_leave_the_numbers():
-    run = jax.jit(lambda x: af.layers(af.simple_attention(1.0, 1, af.Unnormalized()), af.Particles(x), 10).final.points)
-    with pytest.raises(Exception, match="layers left the finite numbers"):
-        jax.block_until_ready(run(jnp.array([[30.0]])))
+def test_traced_stacks_that_leave_the_numbers_say_so():
+    """A batch of starts has the frames and the status of each alone; what comes after the last finite frame is infinite."""
+    law, starts = af.simple_attention(1.0, 1, af.Unnormalized()), jnp.array([0.01, 0.5, 30.0])
+    batch = jax.jit(jax.vmap(lambda x: af.layers(law, af.Particles(x[None, None]), 3)))(starts)
+    assert batch.status.kind.tolist()[::2] == ["reached", "blow-up"]
+    for i, x in enumerate(starts):
+        alone = af.layers(law, af.Particles(x[None, None]), 3)
+        assert batch.status.kind[i] == alone.status.kind
+        assert batch.status.time[i] == alone.status.time
+        np.testing.assert_allclose(batch.states[i][: len(alone)], alone.states, rtol=1e-12)
+        assert np.isposinf(batch.states[i][len(alone) :]).all()
 
 
 @pytest.mark.long
@@ -225,7 +232,7 @@ def test_inside_jit_and_grad(rng):
     fields = [af.Attention(af.dot_product(*rng.normal(size=(2, 3, 3)) / 2), np.eye(3), n) for n in (af.Softmax(), af.Sinkhorn(1e-13))]
 
     def loss(s):
-        path = af.layers(fields, af.Particles(s * x), 4, 0.3 * s, norm=af.LayerNorm(s * gain), place="pre")
+        path = af.layers(fields, af.Particles(s * x), 4, step=0.3 * s, norm=af.LayerNorm(s * gain), place="pre")
         return jnp.sum(jnp.sin(path.states))
 
     h = 1e-5
@@ -249,7 +256,7 @@ def test_one_program_for_all_layers_and_all_values(rng):
         Q, K, V = scale * rng.normal(size=(3, 3, 3)) / 3
         norm = af.LayerNorm(scale * np.ones(3), epsilon=1e-5 * scale)
         mu = af.Particles(rng.normal(size=(6, 3)))
-        return af.layers([Counting(af.Attention(af.dot_product(Q, K, scale), V))], mu, depth, step, norm=norm, progress=progress)
+        return af.layers([Counting(af.Attention(af.dot_product(Q, K, scale), V))], mu, depth, step=step, norm=norm, progress=progress)
 
     run(40, 0.1, 1.0)
     assert len(TRACES) <= 2
@@ -262,7 +269,7 @@ def test_one_program_for_all_layers_and_all_values(rng):
 
 def test_progress_bar_draws_and_changes_nothing(rng, capsys):
     mu = af.Particles(rng.normal(size=(5, 3)))
-    shown, quiet = (af.layers(small(), mu, 4, 0.5, progress=progress) for progress in (True, False))
+    shown, quiet = (af.layers(small(), mu, 4, step=0.5, progress=progress) for progress in (True, False))
     out = capsys.readouterr().out
     assert "layers" in out
     assert "t = 2 / 2" in out
@@ -273,16 +280,16 @@ def test_progress_bar_draws_and_changes_nothing(rng, capsys):
 def test_stats_have_the_worst_figures_of_the_way(rng):
     mu = af.Particles(rng.normal(size=(8, 3)))
     sinkhorn = af.simple_attention(1.0, 3, af.Sinkhorn())
-    path = af.layers(sinkhorn, mu, 3, 0.3, sums=af.Streamed(4, 4, native=False))
+    path = af.layers(sinkhorn, mu, 3, step=0.3, sums=af.Streamed(4, 4, native=False))
     assert path.stats["solver"] == "layers"
     assert path.stats["engine"] == repr(af.Streamed(4, 4, native=False))
     each = [sinkhorn.at(frame).report["sinkhorn"] for frame in list(path)[:3]]
     assert path.stats["sinkhorn"]["converged"] is True
     assert path.stats["sinkhorn"]["iterations"] == max(int(r["iterations"]) for r in each)
-    assert af.layers([small(), sinkhorn], mu, 2, 0.3).stats["part 1"]["sinkhorn"]["converged"]
-    assert af.layers(sinkhorn, mu, 2, 0.3).to_xarray().attrs["sinkhorn.error"] < 1e-10
+    assert af.layers([small(), sinkhorn], mu, 2, step=0.3).stats["part 1"]["sinkhorn"]["converged"]
+    assert af.layers(sinkhorn, mu, 2, step=0.3).to_xarray().attrs["sinkhorn.error"] < 1e-10
     with pytest.warns(UserWarning, match="an iteration did not converge everywhere along the path"):
-        path = af.layers(af.simple_attention(1.0, 3, af.Sinkhorn(max_iterations=2)), mu, 3, 0.3)
+        path = af.layers(af.simple_attention(1.0, 3, af.Sinkhorn(max_iterations=2)), mu, 3, step=0.3)
     assert path.stats["sinkhorn"]["converged"] is False
 
 
@@ -295,9 +302,9 @@ def test_stats_have_the_worst_figures_of_the_way(rng):
         ({"step": -0.5}, "step must be positive, got -0.5"),
         ({"step": 0.5, "residual": False}, r"step must be 1 without the residual.*got 0.5"),
         ({"place": "after"}, "place must be 'pre' or 'post', got 'after'"),
-        ({"norm": [af.LayerNorm(), None]}, "norm must be one map or one a field, 1, got 2"),
-        ({"norm": af.LayerNorm(np.ones(2))}, "gain must have one entry a coordinate of the rows of x, 3, got 2"),
-        ({"norm": af.LayerNorm(bias=np.ones(2))}, "bias must have one entry a coordinate of the rows of x, 3, got 2"),
+        ({"norm": [af.LayerNorm(), None]}, "norm must be one map, or one per field, 1, got 2"),
+        ({"norm": af.LayerNorm(np.ones(2))}, "gain must have one entry per coordinate of the rows of x, 3, got 2"),
+        ({"norm": af.LayerNorm(bias=np.ones(2))}, "bias must have one entry per coordinate of the rows of x, 3, got 2"),
         ({"fields": []}, "layers need at least one field, got none"),
     ],
 )

@@ -23,13 +23,23 @@ def test_compiled_observables_are_those_of_the_frames(mu):
 
 
 @pytest.mark.long
-def test_host_observables_are_called_at_the_ends_of_segments(mu):
+def test_host_observables_are_called_at_every_frame(mu):
     seen = []
-    path = af.solve(af.simple_attention(2.0, 3), mu, t1=2.0, save_at=7, observe={"count": af.OnHost(lambda m: seen.append(m) or len(seen))})
-    assert len(seen) == path.stats["segments"]
-    np.testing.assert_array_equal(path.observed["count"].values, np.arange(1, len(seen) + 1))
-    assert path.observed["count"].ts[-1] == 2.0
-    np.testing.assert_allclose(seen[-1].points, path.final.points, atol=1e-15)
+    observe = {"count": af.OnHost(lambda m: seen.append(m) or len(seen)), "energy": lambda m: af.energy(m, 2.0)}
+    path = af.solve(af.simple_attention(2.0, 3), mu, t1=2.0, save_at=7, observe=observe)
+    assert len(seen) == len(path) == 7
+    np.testing.assert_array_equal(path.observed["count"].values, np.arange(1, 8))
+    np.testing.assert_array_equal(path.observed["count"].ts, path.ts)
+    for m, frame in zip(seen, path):
+        np.testing.assert_array_equal(m.points, frame.points)
+    # Without the states too, and where a run stops on the way.
+    seen.clear()
+    short = af.solve(
+        af.simple_attention(2.0, 3), mu, t1=2.0, save_at=7, observe=observe, keep_states=False, until=lambda m, rate, t: t > 1.0
+    )
+    assert len(short) == 1
+    assert len(seen) == len(short.observed["count"].values) == len(short.observed["energy"].values) > 3
+    np.testing.assert_array_equal(seen[-1].points, short.final.points)
 
 
 @pytest.mark.long

@@ -148,12 +148,47 @@ def test_a_velocity_that_is_infinite_at_the_start_is_refused(key):
         af.solve(af.simple_attention(1e6, 3, af.Unnormalized()), af.samplers.sphere(5, 3, key=key), t1=1.0)
 
 
-def test_traced_runs_raise_when_they_do_not_arrive():
-    def final(x):
-        return af.solve(af.simple_attention(1.0, 1, af.Unnormalized()), af.Particles(x), t1=5.0).final.points
+def test_traced_runs_that_do_not_arrive_say_why():
+    """A batch of tokens under x' = x e^{x^2}, of which some blow up before t1 at the time (E1(x0^2)) / 2; with too few steps, a budget."""
+    from scipy.special import exp1
 
-    with pytest.raises(Exception, match="blew up or did not reach t1"):
-        jax.block_until_ready(jax.jit(final)(jnp.array([[0.8]])))
+    def run(x, **options):
+        return af.solve(af.simple_attention(1.0, 1, af.Unnormalized()), af.Particles(x[None, None]), t1=0.3, save_at=7, **options)
+
+    starts = jnp.array([0.1, 0.8, 1.2])
+    batch = jax.jit(jax.vmap(run))(starts)
+    assert batch.status.code.dtype == jnp.int32
+    assert batch.status.kind.tolist() == ["reached", "blow-up", "blow-up"]
+    assert str(batch.status) == "2 blow-up, 1 reached"
+    assert "2 blow-up" in repr(batch)
+    np.testing.assert_allclose(batch.status.time, [0.3, exp1(0.64) / 2, exp1(1.44) / 2], rtol=1e-5)
+    for i, x in enumerate(starts):
+        member, alone = jax.tree.map(lambda leaf, i=i: leaf[i], batch), run(x)
+        reached = np.asarray(member.ts) <= float(alone.status.time)
+        assert member.status.kind == alone.status.kind
+        assert np.isinf(member.states[~reached]).all()
+        np.testing.assert_allclose(np.asarray(member.states)[reached], np.asarray(alone.states)[: reached.sum()], rtol=1e-5)
+    few = jax.jit(lambda x: run(x, max_steps=2))(jnp.array(0.1))
+    assert few.status.kind == "budget"
+    assert not np.isnan(few.states).any()
+    fixed = jax.jit(lambda x: run(x, step=0.01, solver=diffrax.Heun()))(jnp.array(1.2))
+    assert fixed.status.kind == "blow-up"
+    assert not np.isnan(fixed.states).any()
+
+
+def test_a_path_is_a_pytree(key):
+    """It goes into `jit` and comes out of it; its words are structure. A status has a code there, and a word outside."""
+    mu = af.samplers.sphere(4, 3, key=key)
+    path = af.solve(law(), mu, t1=1.0, save_at=3, observe={"mean": lambda m: m.mean})
+    same = jax.jit(lambda p: p)(path)
+    assert (same.stats["solver"], same.status.kind, str(same.status)) == ("Tsit5", "reached", str(path.status))
+    np.testing.assert_array_equal(same.final.points, path.final.points)
+    np.testing.assert_array_equal(same.observed["mean"].values, path.observed["mean"].values)
+    assert jax.jit(lambda p: p.status.code)(path) == 0
+    with pytest.raises(ValueError, match=r"inside jit a status has no word yet, only status\.code"):
+        jax.jit(lambda p: p.status.kind == "reached")(path)
+    with pytest.raises(ValueError, match="kind must be 'reached', 'blow-up'"):
+        af.Status("gone", 1.0)
 
 
 @pytest.mark.long

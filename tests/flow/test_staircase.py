@@ -8,7 +8,7 @@ import pytest
 from scipy.integrate import quad
 
 import attnflow as af
-from attnflow.flow import staircase as module
+from attnflow.flow.mergers import until_merger
 
 
 def circle(*angles, weights=None):
@@ -116,9 +116,9 @@ def test_opposite_tokens_rest_in_a_saddle():
 def test_other_sharpness_does_not_compile_again():
     mu = circle(0.0, 0.5, 2.0)
     af.staircase(af.simple_attention(20.0, 2), mu)
-    size = module._stretch._cache_size()
+    size = until_merger._cache_size()
     af.staircase(af.simple_attention(33.0, 2), circle(0.1, 0.7, 2.5))
-    assert module._stretch._cache_size() == size
+    assert until_merger._cache_size() == size
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_it_can_be_turned_off_and_the_path_says_so(rng, monkeypatch, tmp_path):
     assert "native=True" in run().stats["engine"]
     monkeypatch.setenv("ATTNFLOW_NATIVE", "0")
     assert not native.available()
-    assert "native=False" in af.layers(law, mu, 1, 0.1, sums=af.Streamed()).stats["engine"]
+    assert "native=False" in af.layers(law, mu, 1, step=0.1, sums=af.Streamed()).stats["engine"]
     assert choose(10, 10, af.Streamed()) == af.Streamed(native=False)
     # The rest of a run must come from the same sums as its beginning.
     with pytest.raises(ValueError, match=r"another run .begun with sums .*native=True"):

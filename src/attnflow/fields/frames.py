@@ -13,23 +13,25 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import DType, FieldLike, Scalar
 from attnflow.attention.heads import MultiHead
 from attnflow.attention.law import Attention
 from attnflow.measures import Affine, Field, FlowingMeasure, Velocity, velocity_of
 from attnflow.measures.field import check_at
 from attnflow.numerics.arrays import known
+from attnflow.numerics.tolerances import default
 from attnflow.sums import Request
 
 # The most squarings of an exponential: times up to this power of 2 over |V|.
 _HALVINGS = 24
 
 
-def _most(dtype: Any) -> float:
+def _most(dtype: DType) -> float:
     """The logarithm of the largest factor of tokens for which logits, its square, are far from overflow, and far beyond all digits."""
     return 0.25 * float(np.log(jnp.finfo(dtype).max))
 
 
-def normalized_update(law: Any) -> "NormalizedUpdate":
+def normalized_update(law: FieldLike) -> "NormalizedUpdate":
     r"""The field $\Gamma_\mu(z) - V z$ of an `Attention` law, or of `MultiHead`, where $V$ is the mean of the heads'. For tokens in
     $\mathbb{R}^d$ and Gaussians.
 
@@ -39,7 +41,7 @@ def normalized_update(law: Any) -> "NormalizedUpdate":
     return NormalizedUpdate(law, jnp.mean(jnp.stack([head.value for head in _heads(law)]), axis=0))
 
 
-def rescaled(law: Any) -> "Rescaled":
+def rescaled(law: FieldLike) -> "Rescaled":
     r"""The frame $z = e^{-tV} x$ of the raw flow $x' = \Gamma_\mu(x)$, as a field again (arXiv:2305.05465):
     $z' = e^{-tV} \Gamma_{\mu_t}(e^{tV} z) - V z$, $\mu_t$ the measure of the $e^{tV} z$, for an `Attention` law, or for `MultiHead`, where
     $V$ is the mean of the heads'. For tokens in $\mathbb{R}^d$ and Gaussians.
@@ -68,10 +70,10 @@ def rescaled(law: Any) -> "Rescaled":
 class NormalizedUpdate(Field):
     """`Gamma_mu(z) - V z`."""
 
-    law: Any
+    law: FieldLike
     value: Float[Array, "d d"]
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         check_flat(mu)
         return velocity_of(self.law, mu, t, sums).less(self.value.astype(mu.dtype))
@@ -80,13 +82,13 @@ class NormalizedUpdate(Field):
 class Rescaled(Field):
     """`e^{-tV} Gamma_{(e^{tV})_# mu}(e^{tV} z) - V z`. The law, V and its flow are in the coordinates of `basis`; tokens are not."""
 
-    law: Any
+    law: Attention | MultiHead
     value: Float[Array, "d d"]
     flow: "Decomposed | Series"
     basis: Float[Array, "d d"]
     inverse: Float[Array, "d d"]
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         check_flat(mu)
         if mu.dim != len(self.value):
@@ -97,7 +99,7 @@ class Rescaled(Field):
         velocity = NormalizedUpdate(self.seen(t, saturated=mu.by_atoms), self.value).at(inside, t, sums)
         return velocity.before(inverse).after(basis)
 
-    def seen(self, t: Any, saturated: bool = True) -> Attention | MultiHead:
+    def seen(self, t: Scalar, saturated: bool = True) -> Attention | MultiHead:
         """The law at time t in the coordinates of z; `saturated` if logits stop growing where no softmax can tell."""
         forward = self.flow(t, saturated)
         if isinstance(self.law, Attention):
@@ -117,7 +119,7 @@ class Decomposed(eqx.Module):
     turn: Float[Array, " d"]
     across: Float[Array, "d d"] | None
 
-    def __call__(self, t: Any, saturated: bool = False) -> Float[Array, " d"] | Float[Array, "d d"]:
+    def __call__(self, t: Scalar, saturated: bool = False) -> Float[Array, " d"] | Float[Array, "d d"]:
         logs = t * self.growth
         if saturated:
             # The same shape, the largest factor held.
@@ -125,7 +127,7 @@ class Decomposed(eqx.Module):
         size = jnp.exp(logs)
         return size if self.across is None else self._turned(t, size)
 
-    def conjugate(self, t: Any, matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    def conjugate(self, t: Scalar, matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
         """`e^{-tV} M e^{tV}`, by the differences of the exponents: no factor is larger than the result."""
         logs = t * self.growth
         inner = jnp.where(matrix == 0, 0, matrix * jnp.exp(jnp.where(matrix == 0, 0, logs[None] - logs[:, None])))
@@ -134,7 +136,7 @@ class Decomposed(eqx.Module):
         one = jnp.ones_like(logs)
         return self._turned(-t, one) @ inner @ self._turned(t, one)
 
-    def _turned(self, t: Any, size: Float[Array, " d"]) -> Float[Array, "d d"]:
+    def _turned(self, t: Scalar, size: Float[Array, " d"]) -> Float[Array, "d d"]:
         assert self.across is not None
         angle = t * self.turn
         return jnp.diag(size * jnp.cos(angle)) + self.across * (size * jnp.sin(angle))[None]
@@ -150,18 +152,18 @@ class Series(eqx.Module):
 
     matrix: Float[Array, "d d"]
 
-    def __call__(self, t: Any, saturated: bool = False) -> Float[Array, "d d"]:
+    def __call__(self, t: Scalar, saturated: bool = False) -> Float[Array, "d d"]:
         if not saturated:
             return jax.scipy.linalg.expm(t * self.matrix)
         log_size, shape = self._scaled(t)
         return jnp.exp(jnp.minimum(log_size, _most(shape.dtype))) * shape
 
-    def conjugate(self, t: Any, matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    def conjugate(self, t: Scalar, matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
         """`e^{-tV} M e^{tV}`."""
         (ahead, forward), (behind, back) = self._scaled(t), self._scaled(-t)
         return jnp.exp(ahead + behind) * (back @ matrix @ forward)
 
-    def _scaled(self, t: Any) -> tuple[Float[Array, ""], Float[Array, "d d"]]:
+    def _scaled(self, t: Scalar) -> tuple[Float[Array, ""], Float[Array, "d d"]]:
         """`e^{tV} = e^c E`, the largest entry of E about 1: squared from a small matrix, and divided by its size each time."""
         matrix = t * self.matrix
         norm = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(matrix), axis=1)))
@@ -191,7 +193,7 @@ def exponential(matrix: Float[Array, "d d"]) -> tuple[Array, Array, Decomposed |
     # Of a conjugate pair, side by side, the one above the real axis comes first and gives u, the one below it v.
     above, below = np.imag(values) > 0, np.imag(values) < 0
     basis = np.where(below, -np.imag(vectors), np.real(vectors))
-    if np.linalg.cond(basis) > (1e6 if jnp.result_type(float) == jnp.float64 else 1e3):
+    if np.linalg.cond(basis) > 1 / default("basis", jnp.result_type(float)):
         return eye, eye, Series(matrix)
     across = np.diag(-1.0 * above[:-1], -1) + np.diag(1.0 * below[1:], 1) if above.any() else None
     parts = (basis, np.linalg.inv(basis), np.real(values), np.abs(np.imag(values)))

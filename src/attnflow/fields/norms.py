@@ -1,11 +1,10 @@
-"""Normalizations of tokens: maps of rows of points, for before or after a layer."""
-
-from typing import Any
+"""Layer norms: maps of rows of points, for before or after a layer."""
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._types import ArrayLike, Scalar
 from attnflow.numerics.arrays import cast, floats, known, rows
 
 
@@ -20,7 +19,7 @@ class LayerNorm(eqx.Module):
     bias: Float[Array, " d"] | None
     epsilon: Float[Array, ""]
 
-    def __init__(self, gain: Any = None, bias: Any = None, epsilon: Any = 1e-5):
+    def __init__(self, gain: ArrayLike | None = None, bias: ArrayLike | None = None, *, epsilon: Scalar = 1e-5):
         self.gain = None if gain is None else floats("gain", gain, "d")
         self.bias = None if bias is None else floats("bias", bias, "d")
         self.epsilon = _epsilon(epsilon)
@@ -43,7 +42,7 @@ class RMSNorm(eqx.Module):
     gain: Float[Array, " d"] | None
     epsilon: Float[Array, ""]
 
-    def __init__(self, gain: Any = None, epsilon: Any = 1e-5):
+    def __init__(self, gain: ArrayLike | None = None, *, epsilon: Scalar = 1e-5):
         self.gain = None if gain is None else floats("gain", gain, "d")
         self.epsilon = _epsilon(epsilon)
 
@@ -61,11 +60,11 @@ def _unit(x: Array, epsilon: Array) -> Array:
 
 def _row(name: str, vector: Array, x: Array) -> Array:
     if len(vector) != x.shape[1]:
-        raise ValueError(f"{name} must have one entry a coordinate of the rows of x, {x.shape[1]}, got {len(vector)}")
+        raise ValueError(f"{name} must have one entry per coordinate of the rows of x, {x.shape[1]}, got {len(vector)}")
     return vector[None]
 
 
-def _epsilon(value: Any) -> Array:
+def _epsilon(value: Scalar) -> Array:
     epsilon = floats("epsilon", value, "")
     if known(epsilon) and float(epsilon) < 0:
         raise ValueError(f"epsilon must not be negative, got {float(epsilon)}")

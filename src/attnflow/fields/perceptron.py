@@ -1,7 +1,6 @@
 """Fields without attention: the perceptron and the residual network."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import ArrayLike, Scalar
 from attnflow.measures import Field, FlowingMeasure, Velocity
 from attnflow.measures.field import check_at
 from attnflow.measures.velocity import Plain
@@ -33,7 +33,15 @@ class Perceptron(Field):
     out_bias: Float[Array, " d"]
     activation: Callable = eqx.field(static=True)
 
-    def __init__(self, hidden: Any, out: Any, hidden_bias: Any = None, out_bias: Any = None, activation: Callable = jax.nn.relu):
+    def __init__(
+        self,
+        hidden: ArrayLike,
+        out: ArrayLike,
+        hidden_bias: ArrayLike | None = None,
+        out_bias: ArrayLike | None = None,
+        *,
+        activation: Callable[[Array], Array] = jax.nn.relu,
+    ):
         self.hidden, self.out = floats("hidden", hidden, "h d"), floats("out", out, "d h")
         (h, d), dtype = self.hidden.shape, self.hidden.dtype
         self.hidden_bias = array(np.zeros(h, dtype)) if hidden_bias is None else floats("hidden_bias", hidden_bias, "h")
@@ -51,7 +59,7 @@ class Perceptron(Field):
         inner = net.activation(y @ net.hidden.T + net.hidden_bias[None])
         return inner @ net.out.T + net.out_bias[None]
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         if mu.dim != self.hidden.shape[1]:
             raise ValueError(f"the perceptron acts on R^{self.hidden.shape[1]}, got a measure on R^{mu.dim}")
@@ -69,7 +77,7 @@ class ResNet(Field):
     bias: Float[Array, " d"]
     activation: Callable = eqx.field(static=True)
 
-    def __init__(self, weight: Any, bias: Any = None, activation: Callable = jnp.tanh):
+    def __init__(self, weight: ArrayLike, bias: ArrayLike | None = None, *, activation: Callable[[Array], Array] = jnp.tanh):
         self.weight = square("weight", weight)
         self.bias = array(np.zeros(len(self.weight), self.weight.dtype)) if bias is None else floats("bias", bias, "d")
         self.activation = check.function("activation", activation, "a function such as jax.nn.gelu")
@@ -81,7 +89,7 @@ class ResNet(Field):
         net = cast(self, x.dtype)
         return net.activation(x @ net.weight.T + net.bias[None])
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         if mu.dim != len(self.bias):
             raise ValueError(f"the network acts on R^{len(self.bias)}, got a measure on R^{mu.dim}")

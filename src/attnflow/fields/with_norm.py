@@ -1,13 +1,14 @@
-"""Where a network normalizes, as a dynamics of the radius and the direction of each token (arXiv:2510.22026)."""
+"""Where a network has its norms, as a dynamics of the radius and the direction of each token (arXiv:2510.22026)."""
 
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow.measures import Field, Particles, Velocity, velocity_of
+from attnflow._types import FieldLike, Scalar
+from attnflow.measures import Field, FlowingMeasure, Particles, Velocity, velocity_of
 from attnflow.measures.field import check_at
 from attnflow.measures.velocity import Of
 from attnflow.numerics.arrays import floats, positive, rows
@@ -18,7 +19,7 @@ from attnflow.sums import Request
 Scheme = Literal["post", "pre", "peri", "mix", "ngpt", "sqrt"]
 
 
-def with_norm(law: Any, scheme: str, switch: Any = 1.0, alpha: Any = 1.0) -> "WithNorm":
+def with_norm(law: FieldLike, scheme: str, *, switch: Scalar = 1.0, alpha: Scalar = 1.0) -> "WithNorm":
     r"""The flow of tokens $x = r\theta$ in $\mathbb{R}^d$, $\theta$ on the sphere, under a law that looks at directions: with
     $a = \Gamma(\theta)$ it is $\theta' = P_\theta a / s$ and
 
@@ -27,7 +28,7 @@ def with_norm(law: Any, scheme: str, switch: Any = 1.0, alpha: Any = 1.0) -> "Wi
     - `peri`: $s = r |a|$, $r' = \langle\theta, a\rangle / |a|$: the output of the law is normalized too;
     - `mix`: post up to time `switch`, then pre;
     - `ngpt`: $s = |a| / \alpha$, $r' = 0$: a step of size $\alpha$ along the normalized output;
-    - `sqrt`: $s = \sqrt{1 + t}$, $r' = 0$: layers weighed by one over the root of their number.
+    - `sqrt`: $s = \sqrt{1 + t}$, $r' = 0$: layer $k$ weighted by $1/\sqrt{k}$.
 
     In $\mathbb{R}^d$ this is the field $x' = \frac{r}{s} P_\theta a + r'\theta$; radii begin as those of the tokens that are given. Once
     tokens are close, $a$ tends to $\theta$ and $1 - \cos$ of their angles falls like $e^{-2t}$ for `post`, $t^{-2}$ for `pre` and `peri`,
@@ -41,17 +42,17 @@ def with_norm(law: Any, scheme: str, switch: Any = 1.0, alpha: Any = 1.0) -> "Wi
 class WithNorm(Field):
     """`x' = (r / s) P_theta a + r' theta`."""
 
-    law: Any
+    law: FieldLike
     switch: Float[Array, ""]
     alpha: Float[Array, ""]
     scheme: Scheme = eqx.field(static=True)
 
-    def at(self, mu: Any, t: Any = 0.0, sums: Request | None = None) -> "WithNormVelocity":
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> "WithNormVelocity":
         check_at(mu, t, sums)
-        mu = check.measure("mu", mu, Particles, "Particles, whose radius a scheme of normalization moves")
+        mu = check.measure("mu", mu, Particles, "Particles, whose radius a scheme of norms moves")
         if not mu.space.flat:
             raise TypeError(
-                f"a scheme of normalization moves tokens in R^d, got {type(mu).__name__} on the {type(mu.space).__name__}; "
+                f"a scheme of norms moves tokens in R^d, got {type(mu).__name__} on the {type(mu.space).__name__}; "
                 "make them af.Particles(points)"
             )
         directions = Particles(_direction(mu.points)[1], mu.weights, mu.order, Sphere())

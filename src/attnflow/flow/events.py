@@ -1,15 +1,14 @@
 """When to stop before t1: a condition on the measure, its rate of change and the time, looked at after every step."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from attnflow._types import Scalar
 from attnflow.flow.steps.loop import largest
-from attnflow.flow.steps.stepping import tolerances
 from attnflow.measures import FlowingMeasure, Particles
 from attnflow.numerics.arrays import positive
+from attnflow.numerics.tolerances import default
 
 
 class Steady(eqx.Module):
@@ -23,28 +22,25 @@ class Steady(eqx.Module):
     speed: Float[Array, ""] | None
     tolerances: tuple[Float[Array, ""], Float[Array, ""]] | None
 
-    def __init__(self, speed: Any = None):
+    def __init__(self, speed: Scalar | None = None):
         self.speed, self.tolerances = None if speed is None else positive("speed", speed), None
 
-    def fitted(self, rtol: Any, atol: Any) -> "Steady":
-        """The condition for a run with these tolerances."""
-        return eqx.tree_at(lambda s: s.tolerances, self, (rtol, atol), is_leaf=lambda leaf: leaf is None)
+    def fitted(self, rtol: Array, atol: Array) -> "Steady":
+        """The condition for a run with these tolerances, which count if no speed was given."""
+        return (
+            self if self.speed is not None else eqx.tree_at(lambda s: s.tolerances, self, (rtol, atol), is_leaf=lambda leaf: leaf is None)
+        )
 
-    def __call__(self, mu: FlowingMeasure, rate: PyTree, t: Any) -> Bool[Array, ""]:
+    def __call__(self, mu: FlowingMeasure, rate: PyTree, t: Scalar) -> Bool[Array, ""]:
         return largest(rate) <= self._speed(mu).astype(mu.dtype)
 
     def _speed(self, mu: FlowingMeasure) -> Float[Array, ""]:
         if self.speed is not None:
             return self.speed
-        rtol, atol = tolerances(mu.dtype) if self.tolerances is None else self.tolerances
+        rtol, atol = self.tolerances or (default("rtol", mu.dtype), default("atol", mu.dtype))
         # Below the unit round-off nothing is told from rest.
         rtol = jnp.maximum(rtol, 4 * jnp.finfo(mu.dtype).eps)
         return 10 * jnp.maximum(rtol * jnp.maximum(largest(mu.state), 1), atol)
-
-
-def fitted(until: Any, rtol: Any, atol: Any) -> Any:
-    """The condition `until` for a run with these tolerances, which a `Steady` without a speed asks for."""
-    return until.fitted(rtol, atol) if isinstance(until, Steady) and until.speed is None else until
 
 
 class Consensus(eqx.Module):
@@ -53,9 +49,9 @@ class Consensus(eqx.Module):
     kind = "consensus"
     radius: Float[Array, ""]
 
-    def __init__(self, radius: Any = 1e-3):
+    def __init__(self, radius: Scalar = 1e-3):
         self.radius = positive("radius", radius)
 
-    def __call__(self, mu: Particles, rate: PyTree, t: Any) -> Bool[Array, ""]:
+    def __call__(self, mu: Particles, rate: PyTree, t: Scalar) -> Bool[Array, ""]:
         squares = jnp.sum((mu.points - mu.mean[None]) ** 2, axis=1)
         return jnp.max(jnp.where(jnp.isfinite(mu.log_weights), squares, 0)) <= self.radius.astype(squares.dtype) ** 2

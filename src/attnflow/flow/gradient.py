@@ -11,24 +11,26 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from attnflow import _check as check
+from attnflow._types import Scalar
 from attnflow.flow.path import Path, Status
-from attnflow.flow.progress import tracker
+from attnflow.flow.report import tracker
 from attnflow.measures import FlowingMeasure, Particles
 from attnflow.numerics.arrays import known, positive
-from attnflow.transport.steps import Degenerate, Flow, Heat, Step, movable
+from attnflow.numerics.tolerances import default
+from attnflow.transport.steps import Degenerate, Flow, Step, movable
 
 # Weights of the last potentials in the first guess of the next: the polynomial through them, one step on.
 _EXTRAPOLATION = {0: (), 1: (1,), 2: (2, -1), 3: (3, -3, 1), 4: (4, -6, 4, -1)}
 
 
-def gradient_flow(mu: Any, eps: Any, steps: Any, flow: Any = None, save_every: Any = 1, progress: bool = False, **options: Any) -> Path:
+def gradient_flow(flow: Any, mu: Any, eps: Scalar, steps: Any, *, save_every: Any = 1, progress: bool = False, **options: Any) -> Path:
     r"""The path of `mu` in `steps` steps of a flow, each for a time $\varepsilon$.
 
     **Arguments:**
 
+    - `flow`: `af.Heat()`, `af.FokkerPlanck(target)`, `af.KullbackLeibler(target)` or `af.ReverseHeat()`.
     - `mu`: `Particles` in $\mathbb{R}^d$, or a `Gaussian`, whose steps are in closed form.
     - `eps`: the length of a step and the temperature of its bridge.
-    - `flow`: `af.Heat()`, the default, `af.FokkerPlanck(target)`, `af.KullbackLeibler(target)` or `af.ReverseHeat()`.
     - `save_every`: how many steps there are from one frame to the next; the last state is always a frame.
     - `progress`: draw a progress bar.
     - `options`: those of `self_bridge`, such as `tolerance` and `sums`, or of the flow's estimator of the score.
@@ -41,8 +43,10 @@ def gradient_flow(mu: Any, eps: Any, steps: Any, flow: Any = None, save_every: A
     random error of the tokens grew on the way, in the mean square over them. A path that leaves the finite numbers is a blow-up, one whose
     surrogate degenerates is stalled; both have what was before. Inside `jit` and `grad` use `flow.step`.
     """
-    flow = Heat() if flow is None else flow
-    _check(mu, steps, flow, save_every)
+    check.instance("flow", flow, Flow, "a flow such as af.Heat()")
+    movable(mu)
+    check.count("steps", steps)
+    check.count("save_every", save_every)
     check.flag("progress", progress)
     eps = positive("eps", eps)
     if not known(mu, eps):
@@ -57,7 +61,7 @@ def gradient_flow(mu: Any, eps: Any, steps: Any, flow: Any = None, save_every: A
             advance(float(eps) * run.count)
     ts = jnp.asarray([count * float(eps) for count, _ in kept], run.measure.dtype)
     states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state for _, state in kept))
-    return Path(ts, states, Status(kind, float(ts[-1])), run.stats(), mu)  # pyright: ignore[reportArgumentType]
+    return Path(ts, states, Status(kind, float(ts[-1])), run.stats(), mu)
 
 
 class _Run:
@@ -125,7 +129,7 @@ class _Probe:
 
     def __init__(self, run: _Run):
         mu, tolerance = run.measure, run.options.get("tolerance")
-        least = (1e-10 if mu.dtype == jnp.float64 else 1e-5) if tolerance is None else float(tolerance)
+        least = default("sinkhorn", mu.dtype) if tolerance is None else float(tolerance)
         # Far above the error of a bridge, far below the width of its kernel.
         self.distance = math.sqrt(float(run.eps)) * min(max(1e3 * least, 1e-6), 0.1)
         self.log_growth = 0.0
@@ -149,13 +153,6 @@ def _norm(mu: FlowingMeasure, field: Float[Array, "n d"]) -> Float[Array, ""]:
 
 def _finite(state: PyTree) -> bool:
     return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(state))
-
-
-def _check(mu: Any, steps: Any, flow: Any, save_every: Any) -> None:
-    movable(mu)
-    check.instance("flow", flow, Flow, "a flow such as af.Heat()")
-    check.count("steps", steps)
-    check.count("save_every", save_every)
 
 
 def _warn_beyond(horizon: float, end: float) -> None:

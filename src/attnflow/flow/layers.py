@@ -1,6 +1,6 @@
 """The discrete stack: layers of maps, through the push-forward of the measure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -10,24 +10,26 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from attnflow import _check as check
+from attnflow._types import FieldLike, RowFunction, Scalar
 from attnflow.fields.schedules import Scheduled
-from attnflow.flow.path import Path, Status
-from attnflow.flow.progress import tracker
-from attnflow.flow.report import described, worst
+from attnflow.flow.path import BLOW_UP, REACHED, STALLED, Path, Status
+from attnflow.flow.report import described, tracker, worst
 from attnflow.flow.verdict import check_resolved
 from attnflow.measures import FlowingMeasure, Measure, Velocity, velocity_of
 from attnflow.measures.velocity import Of
 from attnflow.numerics.arrays import cast, known, positive
+from attnflow.spaces import Space
 from attnflow.sums import Engine, Request, check_request
 
 
 def layers(
-    fields: Any,
+    fields: FieldLike | Sequence[Any],
     mu: Measure,
-    depth: Any = None,
-    step: Any = 1.0,
+    depth: Scalar | None = None,
+    *,
+    step: Scalar = 1.0,
     residual: bool = True,
-    norm: Any = None,
+    norm: RowFunction | Sequence[RowFunction | None] | None = None,
     place: str = "post",
     sums: Request | None = None,
     progress: bool = False,
@@ -46,18 +48,19 @@ def layers(
     - `fields`: a field, or a list: `[attention, mlp]` are half layers that alternate, `[attention + mlp]` is one layer.
     - `depth`: how many layers. Without it the list is the layers themselves, `[block, block, ...]`, each a field or a list of half layers:
       a trained stack. Blocks that are alike but for their numbers are compiled once; as one program for all, and for random ones, there
-      are `af.piecewise(step * np.arange(depth), laws)` and `af.resampled(draw, key, step, depth)`.
+      are `af.piecewise(step * np.arange(depth), laws)` and `af.resampled(draw, key=key, width=step, layers=depth)`.
     - `mu`: `Particles` on any space, a `GaussianMixture`, or a `Gaussian` (affine velocities, no norm):
       $S \leftarrow (I + h M) S (I + h M)^\top$.
     - `residual`: `False` gives $x \leftarrow f_\mu(x)$; `step` must be 1 then.
-    - `norm`: $N$, a map of rows of points such as `af.LayerNorm()`, or a list of one for each field; `None` is none. For a norm a layer use
-      `af.piecewise` here too.
+    - `norm`: $N$, a map of rows of points such as `af.LayerNorm()`, or a list of one for each field; `None` is none. For other norms
+      in every layer use `af.piecewise` here too.
     - `place`: where the norm acts, "post" or "pre".
     - `sums`: how kernel sums are evaluated; `None` chooses by size.
     - `progress`: draw a progress bar.
 
     All layers are one compiled program. A stack that leaves the finite numbers returns what it has before: `path.status` is a blow-up, at
-    the time of the last frame. Differentiable in the fields, the norms and the measure.
+    the time of the last frame. Inside `jit`, `vmap` and `grad` all frames are there, and those after it are infinite. Differentiable in the
+    fields, the norms and the measure, in reverse and in forward mode.
     """
     check.flag("progress", progress)
     check.flag("residual", residual)
@@ -68,7 +71,8 @@ def layers(
         if not stacks:
             raise ValueError("layers need at least one field, got none")
     else:
-        _check_blocks(fields, check.count("depth", depth))
+        depth = check.count("depth", depth)
+        _check_blocks(fields, depth)
         stacks = [_stack(fields, step, residual, norm, place, sums)]
     total = len(stacks) if depth is None else depth
     runs = [(stacks[0], np.arange(total))] if depth is not None else [(stack, np.array([k])) for k, stack in enumerate(stacks)]
@@ -77,20 +81,18 @@ def layers(
         with check.plainly():
             states, reports, engines = _run_known(runs, mu, ts, progress)
         return _path(mu, ts, states, reports, engines)
-    states, state = [], mu.state
+    states, state = [_lead(mu.state)], mu.state
     for stack, numbers in runs:
         states.append(_run(stack, mu, state, jnp.asarray(numbers))[0])
         state = _last(states[-1])
-    states = _join(states)
-    states = eqx.error_if(states, ~_finite(states), "layers left the finite numbers; outside jit and grad, path.status says when")
-    return Path(ts, _join([_lead(mu.state), states]), Status("reached", ts[-1]), {"solver": "layers"}, mu)
+    return _traced_path(mu, ts, _join(states))
 
 
 class Stack(eqx.Module):
     """What a layer does. Its numbers are arrays, so that changing their values does not compile again."""
 
-    fields: tuple[Any, ...]
-    norms: tuple[Any, ...]
+    fields: tuple[FieldLike, ...]
+    norms: tuple[RowFunction | None, ...]
     step: Float[Array, ""]
     sums: Request | None
     residual: bool = eqx.field(static=True)
@@ -108,7 +110,9 @@ class Stack(eqx.Module):
             return mu, reports[0], engines
         return mu, {f"part {i}": report for i, report in enumerate(reports) if report}, engines
 
-    def half(self, mu: FlowingMeasure, field: Any, norm: Callable | None, t: Array) -> tuple[FlowingMeasure, Velocity, dict[str, PyTree]]:
+    def half(
+        self, mu: FlowingMeasure, field: FieldLike, norm: Callable | None, t: Array
+    ) -> tuple[FlowingMeasure, Velocity, dict[str, PyTree]]:
         before, after = (norm, None) if self.pre else (None, norm)
         seen, step = mu if before is None else mu.push(before), self.step.astype(mu.dtype)
         velocity = velocity_of(field, seen, t, self.sums)
@@ -125,7 +129,7 @@ class AfterNorm(Of):
     velocity: Velocity
     size: Float[Array, ""]
     norm: Callable
-    space: Any
+    space: Space
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         return x + self.size * self.velocity(self.space.nearest(self.norm(x)), order)
@@ -147,7 +151,7 @@ def _run(stack: Stack, mu: FlowingMeasure, state: PyTree, numbers: Int[Array, " 
 
 
 def _run_known(runs: list[tuple[Stack, np.ndarray]], mu: FlowingMeasure, ts: Array, progress: bool) -> tuple[PyTree, list[PyTree], tuple]:
-    """All states from the first, the figures of each layer, and the engines, on the host: in one call a stack, or layer by layer under a
+    """All states from the first, the figures of each layer, and the engines, on the host: in one call per stack, or layer by layer under a
     progress bar."""
     states, reports, state, engines = [_lead(mu.state)], [], mu.state, ()
     with tracker(progress, 0.0, float(ts[-1]), "layers") as advance:
@@ -166,13 +170,22 @@ def _path(mu: FlowingMeasure, ts: Array, states: PyTree, reports: list[PyTree], 
     """The frames before the first that is not finite, and how the stack ended."""
     finite = np.all([np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in jax.tree.leaves(states)], axis=0)
     count = len(finite) if finite.all() else int(np.argmin(finite))
-    lost = "stalled" if mu.bounded else "blow-up"
-    status = Status("reached" if count == len(ts) else lost, float(ts[count - 1]))
+    lost = STALLED if mu.bounded else BLOW_UP
+    status = Status(REACHED if count == len(ts) else lost, float(ts[count - 1]))
     check_resolved(mu, dict(enumerate(reports)))
     alike = len({jax.tree.structure(report) for report in reports}) == 1
     figures = worst(reports[: count - 1] if alike else [{f"layer {k}": r for k, r in enumerate(reports[: count - 1]) if r}])
     stats = {"solver": "layers", "layers": count - 1} | described(engines) | figures
     return Path(ts[:count], jax.tree.map(lambda leaf: jnp.asarray(leaf[:count]), states), status, stats, mu)
+
+
+def _traced_path(mu: FlowingMeasure, ts: Array, states: PyTree) -> Path:
+    """All frames, infinite from the first that is not finite on, and how the stack ended."""
+    each = [jnp.all(jnp.isfinite(leaf.reshape(len(leaf), -1)), axis=1) for leaf in jax.tree.leaves(states)]
+    finite = jnp.cumprod(jnp.all(jnp.stack(each), axis=0)).astype(bool)
+    code = jnp.where(finite[-1], REACHED, STALLED if mu.bounded else BLOW_UP).astype(jnp.int32)
+    states = jax.tree.map(lambda leaf: jnp.where(finite.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, jnp.inf), states)
+    return Path(ts, states, Status(code, ts[jnp.maximum(jnp.sum(finite) - 1, 0)]), {"solver": "layers"}, mu)
 
 
 def _join(trees: list[PyTree]) -> PyTree:
@@ -187,11 +200,7 @@ def _lead(state: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[None], state)
 
 
-def _finite(tree: PyTree) -> Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
-
-
-def _check_blocks(fields: Any, depth: int) -> None:
+def _check_blocks(fields: FieldLike | Sequence[Any], depth: int) -> None:
     """Warn of a list that looks like the layers themselves: as many fields of one kind as there are layers."""
     if isinstance(fields, list | tuple) and len(fields) == depth > 1 and len({type(field) for field in fields}) == 1:
         check.warn(
@@ -199,17 +208,25 @@ def _check_blocks(fields: Any, depth: int) -> None:
         )
 
 
-def _stack(fields: Any, step: Any, residual: bool, norm: Any, place: str, sums: Request | None, name: str = "fields") -> Stack:
+def _stack(
+    fields: Any,
+    step: Scalar,
+    residual: bool,
+    norm: Any,
+    place: str,
+    sums: Request | None,
+    name: str = "fields",
+) -> Stack:
     """The arguments of `layers`, checked."""
     many = isinstance(fields, list | tuple)
-    parts = tuple(fields) if many else (fields,)
+    parts: tuple[Any, ...] = tuple(fields) if many else (fields,)
     if not parts:
         raise ValueError("layers need at least one field, got none")
     for i, part in enumerate(parts):
         check.field(f"{name}[{i}]" if many else name, part)
-    norms = tuple(norm) if isinstance(norm, list | tuple) else (norm,) * len(parts)
+    norms: tuple[Any, ...] = tuple(norm) if isinstance(norm, list | tuple) else (norm,) * len(parts)
     if len(norms) != len(parts):
-        raise ValueError(f"norm must be one map or one a field, {len(parts)}, got {len(norms)}")
+        raise ValueError(f"norm must be one map, or one per field, {len(parts)}, got {len(norms)}")
     for part in norms:
         if part is not None and not isinstance(part, Scheduled):
             check.function("norm", part, "a map of rows of points such as af.LayerNorm()")

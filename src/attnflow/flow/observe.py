@@ -1,11 +1,10 @@
-"""Observables along a run: compiled ones at every frame, host ones at the end of every segment."""
+"""Observables along a run, at every frame: compiled ones with the segment, host ones when it is done."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, PyTree
 
 from attnflow import _check as check
@@ -13,15 +12,14 @@ from attnflow.measures import FlowingMeasure
 
 
 class Observed(NamedTuple):
-    """The values of an observable, `values[i]` at `ts[i]`: the times of the frames, or `on_host` those of the ends of segments."""
+    """The values of an observable, `values[i]` at `ts[i]`, the times of the frames."""
 
     ts: Any
     values: PyTree
-    on_host: bool = False
 
 
 class OnHost:
-    """Marks an observable that cannot be compiled: it is called with the measure on the host, at the end of every segment."""
+    """Marks an observable that cannot be compiled: it is called with the measure on the host, at every frame."""
 
     def __init__(self, function: Callable[[FlowingMeasure], Any]):
         self.function = check.function("function", function, "a function of the measure")
@@ -52,8 +50,3 @@ def value_of(name: str, function: Callable, mu: FlowingMeasure) -> Array:
         return jnp.asarray(value)
     except TypeError:
         raise ValueError(check.refusal(f"observe[{name!r}]", "a function whose value is a number or an array", value)) from None
-
-
-def series(ts: list, values: list) -> Observed:
-    """Numbers gathered on the host, stacked."""
-    return Observed(np.asarray(ts), np.stack([np.asarray(v) for v in values]) if values else np.zeros(0), on_host=True)

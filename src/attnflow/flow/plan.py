@@ -8,13 +8,15 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from attnflow import _check as check
-from attnflow.flow.steps.segment import Problem, extent
+from attnflow._types import FieldLike, Scalar
+from attnflow.flow.path import BLOW_UP, STALLED
+from attnflow.flow.steps.problem import Problem, extent
 from attnflow.measures import FlowingMeasure, velocity_of
 from attnflow.measures.field import check_at
 from attnflow.sums import Request, merged, request
 
 
-def plan(field: Any, mu: FlowingMeasure, sums: Request | None = None, t: Any = 0.0) -> Request | None:
+def plan(field: FieldLike, mu: FlowingMeasure, sums: Request | None = None, *, t: Scalar = 0.0) -> Request | None:
     """The engine for the sums of `field` on clouds like `mu`, to be passed as `sums` where values are traced, as in `jit` and `grad`.
 
     `Spectral(tolerance)` becomes a plan, made from the values of the tokens and checked against exact sums of sampled rows; `None` becomes
@@ -29,7 +31,7 @@ def plan(field: Any, mu: FlowingMeasure, sums: Request | None = None, t: Any = 0
     return merged(velocity_of(field, mu, jnp.asarray(t, mu.dtype), sums).engines)
 
 
-def planned(problem: Problem, state: PyTree, t: Any, sums: Request | None) -> Problem:
+def planned(problem: Problem, state: PyTree, t: float, sums: Request | None) -> Problem:
     """The problem with its sums planned for a state, and the room that gives it; `sums` is what the user asked for.
 
     Only an engine that is made from values is asked for here, on the host; others follow from sizes, while the run is compiled.
@@ -52,13 +54,13 @@ def outgrown(problem: Problem, figures: dict[str, Any]) -> bool:
     engine = problem.sums
     if engine is None or not getattr(engine, "planned", False) or not figures["finite"]:
         return False
-    stuck = not (figures["reached"] or figures["stopped"] or figures["out_of_steps"])
+    stuck = figures["code"] in (BLOW_UP, STALLED)
     return (
         figures["left"] or stuck or any(f["fill"] > 0.98 or not f["error"] <= engine.tolerance for f in sums_figures(figures["report"]))  # pyright: ignore
     )
 
 
-def sums_figures(report: Any) -> list[dict[str, Any]]:
+def sums_figures(report: PyTree) -> list[dict[str, Any]]:
     """The figures of all sums in a nested report."""
     if not isinstance(report, dict):
         return []

@@ -1,59 +1,64 @@
 """The one solver: `d(state)/dt = mu.rate(field.at(mu, t))`, for every picture and space.
 
 A Python loop over compiled segments of a few frames each. The state of the diffrax solver and controller is carried across, so a
-segment boundary is only a place where a step ends. Segments are fixed by the arguments, so that a run that was cut off goes on to the same
-numbers. Inside `jit` and `grad` there is one segment and no host decision: the run must reach t1, or it raises.
+segment boundary is only a place where a step ends. Segments follow from the arguments, so that a run that was interrupted goes on to the
+same numbers. Inside `jit`, `vmap` and `grad` there is one segment and no decision on the host.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from attnflow import _check as check
-from attnflow.flow.events import fitted
+from attnflow._types import ArrayLike, FieldLike, Key, PathLike, Scalar
 from attnflow.flow.observe import split
-from attnflow.flow.path import Path, Status
-from attnflow.flow.plan import at_state, outgrown, planned, with_sums
-from attnflow.flow.progress import tracker
-from attnflow.flow.report import described, worst
+from attnflow.flow.path import Path
+from attnflow.flow.plan import planned, with_sums
+from attnflow.flow.report import described, tracker, worst
 from attnflow.flow.steps.clock import depends_on_time
-from attnflow.flow.steps.segment import Carry, Problem, frame, segment, start
-from attnflow.flow.steps.stepping import Carried, Retracted, controller, tolerances
-from attnflow.flow.steps.times import Block, Times, blocks, times, widest
+from attnflow.flow.steps.loop import loop_kind
+from attnflow.flow.steps.problem import Problem, problem_of
+from attnflow.flow.steps.segment import Carry, segment, start
+from attnflow.flow.steps.stretch import Frames, one_frame, seen, stretch
+from attnflow.flow.steps.times import Times, blocks, times, widest, width_of
 from attnflow.flow.storage.folder import Store, fingerprint, provenance
-from attnflow.flow.storage.record import End, Frames, Record, figures_of, load_path, path_of
-from attnflow.flow.verdict import check_resolved, resolved, verdict
+from attnflow.flow.storage.record import Record, ending, gather, load_path, path_of
+from attnflow.flow.verdict import check_resolved, traced_verdict, verdict
 from attnflow.measures import FlowingMeasure, Measure, Noise
-from attnflow.numerics.arrays import array, known, positive
+from attnflow.numerics.arrays import array, known
 from attnflow.sums import Engine, Request, check_request
 
-# The step budget while tracing: reverse-mode memory grows like its square root.
-_TRACED_STEPS = 4096
+# The step budget in reverse mode, whose memory grows like its square root.
+_REVERSE_STEPS = 4096
+_ADJOINTS = (diffrax.RecursiveCheckpointAdjoint, diffrax.ForwardMode, diffrax.DirectAdjoint)
 
 
 def solve(
-    field: Any,
+    field: FieldLike,
     mu: Measure,
-    t1: Any,
-    t0: Any = 0.0,
-    save_at: Any = 100,
-    rtol: Any = None,
-    atol: Any = None,
+    t1: Scalar,
+    *,
+    t0: Scalar = 0.0,
+    save_at: ArrayLike = 100,
+    rtol: Scalar | None = None,
+    atol: Scalar | None = None,
     solver: diffrax.AbstractSolver | None = None,
-    step: Any = None,
-    noise: Any = None,
-    key: Any = None,
+    step: Scalar | None = None,
+    noise: Scalar | None = None,
+    key: Key | None = None,
     max_steps: int = 100_000,
     until: Callable | None = None,
     observe: dict[str, Any] | None = None,
     keep_states: bool = True,
     sums: Request | None = None,
-    out: Any = None,
+    out: PathLike | None = None,
+    adjoint: diffrax.AbstractAdjoint | None = None,
     progress: bool = False,
 ) -> Path:
     r"""The path of measures from `mu` at `t0` under $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = 0$, where `field.at(mu, t)` is
@@ -69,41 +74,49 @@ def solve(
     - `solver`: any diffrax ODE solver; by default Tsit5. On the sphere each step is retracted.
     - `step`: a fixed step size instead of the tolerances. A `Grid` has a scheme of its own, whose steps follow from how fast mass leaves
       its cells: it takes no solver and no tolerances, and `step` is the longest of its steps (by default $1/32$ of the span: where next to
-      nothing flows, as near the uniform law, a growth rate needs shorter ones).
+      nothing flows, as near the uniform density, a growth rate needs shorter ones).
     - `noise`: $\sigma$ of a Brownian motion of every token:
       $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = \frac12 \sigma^2 \Delta\mu$ (McKean and Vlasov). Tokens are moved by Heun's
-      method with fixed steps, by default a thousandth of the span, and need a `key`; a law needs none.
+      method with fixed steps, by default a thousandth of the span, and need a `key`; other pictures need none.
     - `max_steps`: the budget of steps of one segment; `path.stats` says how many segments there were. Inside `jit` and `grad` there is one,
-      of at most 4096 steps.
+      of at most 4096 steps in reverse mode.
     - `until`: stop early when `until(mu, rate, t)` holds after a step, such as `af.Steady()` or `af.Consensus()`.
-    - `observe`: functions of the measure by name, compiled and evaluated at every frame; `af.OnHost(f)` is called at the end of every
-      segment instead, and gives numbers or arrays of one shape. `path.observed[name]` has their `ts` and `values`.
+    - `observe`: functions of the measure by name, evaluated at every frame: compiled, or on the host if marked `af.OnHost(f)`, with numbers
+      or arrays of one shape. `path.observed[name]` has their `ts` and `values`.
     - `keep_states`: whether to keep every frame; if not, only the observables and the last state are kept.
     - `sums`: how kernel sums are evaluated, such as `af.Streamed()`; `None` chooses by size.
-    - `out`: a folder that the frames are written to while the run goes on. The same call goes on with a run that was cut off, to bitwise
-      the same numbers; a folder with another run is refused. `af.load_path(out)` reads it at any time.
+    - `out`: a folder that the frames are written to while the run goes on. The same call goes on with a run that was interrupted, to
+      bitwise the same numbers. A later `t1` goes on from where the run ended: the frames that are there stay, those asked for after them
+      follow, bitwise those of one long run if its segments are the same (one per frame, for states of 64 numbers per frame and more), else
+      to the tolerance. A folder with another run is refused. `af.load_path(out)` reads it at any time.
+    - `adjoint`: how a run inside `jax.grad`, `jax.jvp`, ... is differentiated, as in diffrax: `diffrax.RecursiveCheckpointAdjoint()`, the
+      default, for reverse mode; `diffrax.ForwardMode()` for `jvp` and `jacfwd`; `diffrax.DirectAdjoint()` for both, and for Hessians,
+      `jax.jacfwd(jax.grad(f))`. Elsewhere it does nothing.
     - `progress`: draw a progress bar.
 
-    A run that cannot reach `t1` returns what it has: `path.status` says why and when. Differentiable (reverse mode) in the field and the
-    measure.
+    A run that cannot reach `t1` returns what it has: `path.status` says why and when. Inside `jit`, `vmap` and `grad` nothing raises:
+    frames that were not reached are infinite, and `path.status.code` says why.
     """
     check.field("field", field)
     mu = check.measure("mu", mu, FlowingMeasure)
-    check.count("max_steps", max_steps)
-    check.flag("keep_states", keep_states)
-    check.flag("progress", progress)
-    check_request(sums)
-    if solver is not None:
-        check.instance("solver", solver, diffrax.AbstractSolver, "a solver of diffrax such as diffrax.Tsit5()")
-    if until is not None:
-        check.function("until", until, "a condition (mu, rate, t) -> bool such as af.Steady()")
-    if out is not None:
-        check.folder("out", out)
+    _check(max_steps, keep_states, progress, sums, solver, until, out, adjoint)
     span = times(t0, t1, save_at, mu.dtype)
     compiled, on_host = split(observe)
-    shaken = _noise(noise, key, mu)
-    step = mu.default_step(shaken, span.length) if step is None else step
-    problem = problem_of(field, mu, span.length, rtol, atol, solver, step, sums, compiled, until, keep_states, shaken)
+    problem = problem_of(
+        field,
+        mu,
+        span.length if out is None else Store(out).length(span.length),
+        rtol=rtol,
+        atol=atol,
+        solver=solver,
+        step=step,
+        sums=sums,
+        observe=compiled,
+        until=until,
+        # What is observed on the host is observed on states.
+        keep_states=keep_states or bool(on_host),
+        noise=_noise(noise, key, mu),
+    )
     if known(problem, span):
         problem = planned(problem, mu.state, float(span.t0), sums)
         _warn_of_late_times(problem, span)
@@ -112,58 +125,114 @@ def solve(
     if not known(problem, carry, span):
         if on_host or until is not None or out is not None:
             raise ValueError("inside jit and grad solve has no host observables, no until and no out; call it outside")
-        return _solve_traced(problem, carry, span, min(max_steps, _TRACED_STEPS))
+        return _solve_traced(problem, carry, span, max_steps, diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint)
     check_resolved(mu, report)
     if not np.isfinite(np.asarray(rate)):
         raise ValueError(f"the velocity at t0 must be finite, got {float(rate)} for {_name(field)}{_cure(field)}")
-    step = None if step is None else float(step)
-    return _solve_known(problem, carry, engines, report, span, max_steps, sums, on_host, out, step, progress)
+    run = _Run(span, max_steps, sums, on_host, keep_states)
+    return _solve_known(problem, carry, engines, report, run, out, progress)
 
 
-def _noise(sigma: Any, key: Any, mu: FlowingMeasure) -> Noise | None:
+class _Run(NamedTuple):
+    """What the loop over segments is told beside the problem."""
+
+    span: Times
+    max_steps: int
+    sums: Request | None
+    on_host: dict[str, Callable]
+    keep_states: bool
+
+
+def _solve_known(
+    problem: Problem, carry: Carry, engines: tuple[Engine, ...], report: PyTree, run: _Run, out: PathLike | None, progress: bool
+) -> Path:
+    """Segment after segment, from the start or from where the folder ends; a run that is done there is read."""
+    span, sums, mu, t = run.span, run.sums, problem.measure, float(run.span.t0)
+    step = None if problem.step is None else float(problem.step)
+    width = width_of(span, sum(leaf.size for leaf in jax.tree.leaves(mu.state)), step)
+    store = None
+    if out is not None:
+        store = _store(out, with_sums(problem, sums), engines, run, width)
+        if _done(store, span):
+            return load_path(out)
+        width = store.header()["width"]
+    record = Record(mu, store)
+    if store is not None and record.blocks:
+        carry, t = store.carry(carry), record.figures[-1]["end"]
+        problem = planned(problem, carry.state, t, sums)
+    with tracker(progress, t, float(span.t1)) as advance:
+        for block in blocks(span, width, step, t):
+            if record.ended:
+                break
+            first = [one_frame(problem, t, mu.state)] if span.first and not record.blocks else []
+            problem, carry, t, frames, figures = stretch(problem, carry, t, float(span.t0), block, run.max_steps, sums)
+            frames = jax.tree.map(lambda *leaves: np.concatenate(leaves), *first, frames)
+            record.add(seen(frames, run.on_host, mu, run.keep_states), figures, t, carry)
+            advance(t)
+    frames, last = gather(record.blocks), record.figures[-1]
+    # What was planned, or what the sums of the compiled run were fitted to.
+    used = engines if problem.sums is None or problem.sums is sums else (problem.sums,)
+    status = verdict(problem, span, carry, t, last, frames.ts, run.max_steps)
+    stats = _stats(problem, used, report, record.figures)
+    if store is not None:
+        store.finish(ending(status, stats) | {"t1": float(span.t1), "asked": fingerprint(span)})
+    return path_of(frames, carry.state, t, status, stats, mu)
+
+
+def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int, adjoint: diffrax.AbstractAdjoint) -> Path:
+    """The whole run as one segment, for `jit`, `vmap` and derivatives."""
+    since, dtype = span.since(problem.measure.dtype), problem.measure.dtype
+    problem = _differentiated(problem, adjoint)
+    most = max_steps if isinstance(adjoint, diffrax.ForwardMode) else min(max_steps, _REVERSE_STEPS)
+    after, saved, outcome = segment(problem, carry, since.start, since.frames, since.length, most, adjoint)
+    if span.first:
+        first = jax.tree.map(lambda leaf: leaf[None], problem.frame(problem.measure.state))
+        saved = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, saved)
+    # Frames that were not reached are infinite; fixed steps may run on into NaN.
+    saved = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf), saved)
+    status = traced_verdict(problem, span, outcome)
+    stats = {"solver": type(problem.solver.solver).__name__, "accepted_steps": outcome.accepted, "rejected_steps": outcome.rejected}
+    return path_of(Frames(array(span.ts, dtype), *saved), after.state, status.time, status, stats | outcome.report, problem.measure)
+
+
+def _differentiated(problem: Problem, adjoint: diffrax.AbstractAdjoint) -> Problem:
+    """The problem with the loop over stages inside a step of diffrax's solver differentiated like the loop over steps."""
+    if getattr(problem.solver.solver, "scan_kind", "none") is not None:
+        return problem
+    return eqx.tree_at(lambda p: p.solver.solver.scan_kind, problem, loop_kind(adjoint)[0], is_leaf=lambda leaf: leaf is None)
+
+
+def _check(
+    max_steps: int,
+    keep_states: bool,
+    progress: bool,
+    sums: Request | None,
+    solver: diffrax.AbstractSolver | None,
+    until: Callable | None,
+    out: PathLike | None,
+    adjoint: diffrax.AbstractAdjoint | None,
+) -> None:
+    """Raise unless these options of `solve` are of the right kinds."""
+    check.count("max_steps", max_steps)
+    check.flag("keep_states", keep_states)
+    check.flag("progress", progress)
+    check_request(sums)
+    if solver is not None:
+        check.instance("solver", solver, diffrax.AbstractSolver, "a solver of diffrax such as diffrax.Tsit5()")
+    if adjoint is not None:
+        due = "diffrax.RecursiveCheckpointAdjoint(), diffrax.ForwardMode() or diffrax.DirectAdjoint()"
+        check.instance("adjoint", adjoint, _ADJOINTS, due)
+    if until is not None:
+        check.function("until", until, "a condition (mu, rate, t) -> bool such as af.Steady()")
+    if out is not None:
+        check.folder("out", out)
+
+
+def _noise(sigma: Scalar | None, key: Key | None, mu: FlowingMeasure) -> Noise | None:
     """The noise of a run, `None` for none."""
     if sigma is None and key is not None:
         raise ValueError("key is for noise, got a key and no noise=sigma")
     return None if sigma is None else mu.noise(sigma, key)
-
-
-def _solve_known(
-    problem: Problem,
-    carry: Carry,
-    engines: tuple[Engine, ...],
-    report: Any,
-    span: Times,
-    max_steps: int,
-    sums,
-    on_host,
-    out: Any,
-    step,
-    progress,
-) -> Path:
-    """Segment after segment, from the start or from where the folder ends; a run that is done there is read."""
-    mu, t = problem.measure, float(span.t0)
-    store = None if out is None else _store(out, with_sums(problem, sums), engines, span, max_steps)
-    if store is not None and store.status() is not None:
-        return load_path(out)
-    record = Record(mu, store)
-    if store is not None and record.blocks:
-        carry, t = store.carry(carry), record.ends[-1].t
-        problem = planned(problem, carry.state, t, sums)
-    segments = blocks(span, sum(leaf.size for leaf in jax.tree.leaves(mu.state)), step)
-    with tracker(progress, t, float(span.t1)) as advance:
-        while len(record.blocks) < len(segments) and not record.ended:
-            block = segments[len(record.blocks)]
-            problem, carry, t, frames, figures = _stretch(problem, carry, t, block, span, max_steps, sums, first=not record.blocks)
-            end = End(t, {name: function(mu.with_state(carry.state)) for name, function in on_host.items()})
-            record.add(frames, figures, end, carry.state, carry)
-            advance(t)
-    frames, last = record.gather(), record.figures[-1]
-    # What was planned, or what the sums of the compiled run were fitted to.
-    used = engines if problem.sums is None or problem.sums is sums else (problem.sums,)
-    status, stats = verdict(problem, span, carry, t, last, frames.ts, max_steps), _stats(problem, used, report, record.figures)
-    if store is not None:
-        store.finish({"kind": status.kind, "time": status.time, "within": status.within, "stats": stats})
-    return path_of(frames, record.on_host(), carry.state, t, status, stats, mu)
 
 
 def _warn_of_late_times(problem: Problem, span: Times) -> None:
@@ -178,41 +247,24 @@ def _warn_of_late_times(problem: Problem, span: Times) -> None:
         )
 
 
-def _name(field: Any) -> str:
+def _name(field: FieldLike) -> str:
     """A field by its type, a law with its normalization."""
     normalize = getattr(field, "normalize", None)
     return type(field).__name__ + ("" if normalize is None else f" with {type(normalize).__name__}")
 
 
-def _cure(field: Any) -> str:
+def _cure(field: FieldLike) -> str:
     """What helps against a velocity that is not finite."""
     if any(hasattr(part, "log_scale") for part in jax.tree.leaves(field, is_leaf=lambda part: hasattr(part, "log_scale"))):
         return "; an unnormalized law with large logits needs Unnormalized(log_scale=...)"
     return "; look at field.at(mu, t0) on the tokens"
 
 
-def problem_of(field, mu, length, rtol, atol, solver, step, sums, observe, until, keep_states, noise) -> Problem:
-    """The equation and its stepper over a time of this `length`, as the arguments of `solve` say."""
-    given = {name: value for name, value in {"rtol": rtol, "atol": atol, "solver": solver}.items() if value is not None}
-    defaults = tolerances(mu.dtype)
-    rtol = array(positive("rtol", defaults[0] if rtol is None else rtol), mu.dtype)
-    atol = array(positive("atol", defaults[1] if atol is None else atol), mu.dtype)
-    step = None if step is None else array(positive("step", step), mu.dtype)
-    jumps = getattr(field, "jumps", None)
-    jumps = None if jumps is None else array(jumps, mu.dtype)
-    own = mu.own_steps(array(length / 32, mu.dtype) if step is None else step)
-    if own is not None and given:
-        raise ValueError(f"a {type(mu).__name__} is stepped by its own scheme, got {', '.join(given)}; leave it out, or give step=")
-    retracted = Retracted(mu.default_solver(noise) if solver is None else solver, mu.retract)
-    steps = controller(rtol, atol, step, mu.error_norm, jumps) if own is None else Carried(own, jumps)
-    adaptive = rtol if own is None and step is None else None
-    return Problem(field, mu, retracted, steps, sums, observe, fitted(until, rtol, atol), noise, None, adaptive, keep_states)
-
-
-def _store(out: Any, problem: Problem, engines: tuple[Engine, ...], span: Times, max_steps: int) -> Store:
-    """The folder of the run."""
+def _store(out: PathLike, problem: Problem, engines: tuple[Engine, ...], run: _Run, width: float) -> Store:
+    """The folder of the run. Its fingerprint knows neither t1 nor the frames: those may change while a run goes on."""
     # The engine as settled on this machine: a run begun on one must not go on with another.
     used = problem.sums if any(engine.planned for engine in engines) else described(engines).get("engine")
+    span, names = run.span, sorted([*problem.observe, *run.on_host])
     about = provenance(
         field=problem.field,
         measure=problem.measure,
@@ -224,71 +276,29 @@ def _store(out: Any, problem: Problem, engines: tuple[Engine, ...], span: Times,
         sums=used,
         until=problem.until,
         noise=problem.noise,
-        observe=sorted(problem.observe),
-        max_steps=max_steps,
+        observe=names,
+        max_steps=run.max_steps,
     )
-    return Store.open(out, fingerprint((problem, span, max_steps, used)), about)
+    mark = fingerprint((problem, span.t0, run.max_steps, used, names, run.keep_states))
+    return Store.open(out, mark, about, width=width, length=span.length)
 
 
-def _solve_traced(problem: Problem, carry: Carry, span: Times, max_steps: int) -> Path:
-    """The whole run as one segment, for `jit` and `grad`."""
-    since = span.since(problem.measure.dtype)
-    after, saved, outcome = segment(problem, carry, since.start, since.frames, since.length, max_steps, differentiable=True)
-    saved = eqx.error_if(
-        saved,
-        ~outcome.reached,
-        f"solve blew up or did not reach t1 within {max_steps} steps; outside jit and grad, path.status says which and when",
-    )
-    ts = array(span.ts, problem.measure.dtype)
-    if span.first:
-        first = jax.tree.map(lambda leaf: leaf[None], problem.frame(problem.measure.state))
-        saved = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), first, saved)
-    frames = Frames(ts, *saved)
-    stats = {"solver": type(problem.solver.solver).__name__}
-    return path_of(frames, {}, after.state, span.t1, Status("reached", span.t1), stats, problem.measure)
+def _done(store: Store, span: Times) -> bool:
+    """Whether the run in a folder has come to its end, as it was asked for now; one that ended at an earlier t1 goes on."""
+    ended = store.status()
+    if ended is None or ended.get("asked") == fingerprint(span):
+        return ended is not None
+    if float(span.t1) <= ended["t1"]:
+        raise ValueError(
+            f"{str(store.folder)!r} holds this run to t1 = {ended['t1']:.6g} with other frames; give a later t1, or use af.load_path"
+        )
+    if ended["kind"] != "reached":
+        return True
+    store.go_on()
+    return False
 
 
-def _stretch(
-    problem: Problem, carry: Carry, t: float, block: Block, span: Times, max_steps: int, sums: Request | None, first: bool
-) -> tuple[Problem, Carry, float, Frames, dict[str, Any]]:
-    """One segment from time t. If the cloud outgrows the plan of its sums on the way, there is a new plan, and the rest follows. One at
-    whose end the cells of a grid are too coarse did not take place."""
-    parts = [_one(problem, float(span.t0), problem.measure.state)] if first and span.first else []
-    steps, dtype, begin, before = {"accepted": 0, "rejected": 0}, problem.measure.dtype, t, carry
-    while True:
-        carry, saved, outcome = segment(problem, carry, widest(t), array(block.ts - t, dtype), array(block.end - t, dtype), max_steps)
-        figures = figures_of(outcome)
-        steps = {name: count + figures[name] for name, count in steps.items()}
-        count = min(figures["frames"], block.count)
-        parts.append(jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], Frames(block.ts, *saved)))
-        t = block.end if figures["reached"] else t + figures["time"]
-        fresh = problem
-        if outgrown(problem, figures):
-            fresh = planned(problem, carry.state, t, sums)
-        done = figures["reached"] or not (figures["left"] or fresh.sums != problem.sums)
-        problem = fresh
-        if done:
-            break
-        carry, block = start(at_state(problem, carry.state), widest(t), carry.steps)[0], block.after(t)
-    figures |= steps | {"room": len(block.ts), "unresolved": not resolved(problem.measure, figures["report"])}
-    if figures["unresolved"]:
-        carry, t, parts = before, begin, parts[:1] if first and span.first else []
-        figures["reached"] = False
-    if not figures["reached"] and figures["finite"] and t > max([float(span.t0), *(ts for part in parts for ts in part.ts)]):
-        parts.append(_one(problem, t, carry.state))
-    if not parts:
-        parts.append(jax.tree.map(lambda leaf: leaf[:0], _one(problem, t, carry.state)))
-    return problem, carry, t, jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts), figures
-
-
-def _one(problem: Problem, t: Any, state: Any) -> Frames:
-    """A single frame, of a state that is on its space already and is kept as it is."""
-    with check.plainly():
-        one = Frames(t, state if problem.keep_states else None, frame(problem, state)[1] if problem.observe else {})
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], one)
-
-
-def _stats(problem: Problem, engines: tuple[Any, ...], first: Any, figures: list[dict[str, Any]]) -> dict[str, Any]:
+def _stats(problem: Problem, engines: tuple[Any, ...], first: PyTree, figures: list[dict[str, Any]]) -> dict[str, Any]:
     """What the solver did, with the worst convergence figures met at the start and at the ends of segments."""
     stats: dict[str, Any] = {
         "solver": type(problem.solver.solver).__name__,

@@ -13,27 +13,22 @@ Simpson's rule.
 
 import dataclasses
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from attnflow import _check as check
+from attnflow._types import FieldLike, Scalar
 from attnflow.attention.law import Attention
 from attnflow.attention.normalizations.softmax import Softmax
 from attnflow.attention.normalizations.unnormalized import Unnormalized
-from attnflow.flow.progress import tracker
+from attnflow.flow.mergers import STEPS, begin, until_merger
+from attnflow.flow.report import tracker
 from attnflow.measures import Particles
 from attnflow.numerics.arrays import array, floats, known, positive
-from attnflow.numerics.rows import dot
-
-# The longest step of s, and the most by which the logarithm of a rate that counts may change in a step. Rates below e^-40 of the largest
-# do not count. A merger that takes more steps than a stretch has is followed in several.
-_LONGEST, _CHANGE, _COUNTS, _STRETCH = 0.1, 0.25, 40.0, 4096
-# A clock that runs on while nothing comes closer: tokens at rest in a saddle.
-_PATIENCE = 400.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +63,7 @@ class Staircase:
         return f"Staircase({len(self.log_times)} mergers at log t = {times}{', ...' if len(self.log_times) > 6 else ''}; {self.ending})"
 
 
-def staircase(law: Any, mu: Particles, log_t1: Any = math.inf, radius: Any = 1e-6, progress: bool = False) -> Staircase:
+def staircase(law: FieldLike, mu: Particles, *, log_t1: Scalar = math.inf, radius: Scalar = 1e-6, progress: bool = False) -> Staircase:
     r"""Simple attention on the sphere from `mu`, followed to one cluster or to $\log t$ = `log_t1`, however long that takes.
 
     **Arguments:**
@@ -85,7 +80,7 @@ def staircase(law: Any, mu: Particles, log_t1: Any = math.inf, radius: Any = 1e-
         return _staircase(law, mu, log_t1, radius, progress)
 
 
-def _staircase(law: Any, mu: Any, log_t1: Any, radius: Any, progress: bool) -> Staircase:
+def _staircase(law: FieldLike, mu: Particles, log_t1: Scalar, radius: Scalar, progress: bool) -> Staircase:
     beta, offset, speed = _simple(law, mu)
     r = float(positive("radius", radius))
     if not r < 0.1:
@@ -103,7 +98,7 @@ def _staircase(law: Any, mu: Any, log_t1: Any, radius: Any, progress: bool) -> S
     return dataclasses.replace(fine, errors=errors)
 
 
-def _simple(law: Any, mu: Any) -> tuple[Array, Array | None, float]:
+def _simple(law: FieldLike, mu: Particles) -> tuple[Array, Array | None, float]:
     """beta, what is added to beta(<x,y> - 1) if rows are not normalized, and c; an error that says what is missing for other laws."""
     if not isinstance(law, Attention) or law.mask is not None or not isinstance(law.normalize, Softmax | Unnormalized):
         raise TypeError(check.refusal("law", "af.simple_attention(beta, d), with softmax or Unnormalized and no mask", law))
@@ -128,18 +123,6 @@ def _simple(law: Any, mu: Any) -> tuple[Array, Array | None, float]:
     return A[0, 0], offset, float(V[0, 0])
 
 
-class _State(NamedTuple):
-    """Where a stretch has come to: tokens, log t, s since the last merger, and the record of this stretch; `still` if nothing moves."""
-
-    points: Array
-    log_t: Array
-    s: Array
-    steps: Array
-    log_ts: Array
-    energies: Array
-    still: Array
-
-
 def _run(
     beta: Array, offset: Array | None, speed: float, mu: Particles, end: float, radius: float, coarse: float, progress: bool
 ) -> Staircase:
@@ -152,7 +135,7 @@ def _run(
     # Tokens that are together from the start are one cluster, and no merger.
     while (pair := _within(point, log_w, radius)) is not None:
         _merge(point, log_w, label, pair)
-    state = _fresh(jnp.asarray(point), jnp.asarray(-jnp.inf, point.dtype))
+    state = begin(jnp.asarray(point), jnp.asarray(-jnp.inf, point.dtype))
     times, pairs, cosines, plateaus, labels = [], [], [], [_plateau(point, log_w, mu)], [label.copy()]
     log_ts, energies, counts = [], [], []
     ending = "one cluster"
@@ -160,7 +143,7 @@ def _run(
         while (alive := np.flatnonzero(np.isfinite(log_w))).size > 1:
             start = point.copy()
             while True:
-                state = _stretch(
+                state = until_merger(
                     beta,
                     offset,
                     state._replace(points=jnp.asarray(point), steps=jnp.asarray(0)),
@@ -174,7 +157,7 @@ def _run(
                 log_ts.append(np.asarray(state.log_ts)[:steps] - math.log(speed))
                 energies.append(np.asarray(state.energies)[:steps])
                 counts.append(np.full(steps, alive.size))
-                if steps < _STRETCH:
+                if steps < STEPS:
                     break
             pair = _within(point, log_w, radius)
             if pair is None:
@@ -186,7 +169,7 @@ def _run(
             _merge(point, log_w, label, pair)
             plateaus.append(_plateau(point, log_w, mu))
             labels.append(label.copy())
-            state = _fresh(jnp.asarray(point), state.log_t)
+            state = begin(jnp.asarray(point), state.log_t)
             advance(len(times))
     joined = [np.concatenate(parts) if parts else np.zeros(0) for parts in (log_ts, energies, counts)]
     return Staircase(
@@ -202,12 +185,6 @@ def _run(
         radius,
         ending,
     )
-
-
-def _fresh(points: Array, log_t: Array) -> _State:
-    blank = jnp.zeros(_STRETCH, points.dtype)
-    zero = jnp.zeros((), points.dtype)
-    return _State(points, log_t, zero, jnp.asarray(0), blank, blank, zero)
 
 
 def _plateau(point: np.ndarray, log_w: np.ndarray, mu: Particles) -> Particles:
@@ -231,81 +208,3 @@ def _merge(point: np.ndarray, log_w: np.ndarray, label: np.ndarray, pair: tuple[
     middle = weights @ point[[i, j]]
     point[i], log_w[i], log_w[j] = middle / np.linalg.norm(middle), np.log(weights.sum()), -np.inf
     label[label == label[j]] = label[i]
-
-
-@jax.jit
-def _stretch(beta: Array, offset: Array | None, state: _State, log_w: Array, radius: Any, end: Any, coarse: Any) -> _State:
-    """Steps on the clock s until a pair is within the radius, log t is over, nothing moves, or the record is full."""
-
-    def go_on(state: _State) -> Bool[Array, ""]:
-        full = state.steps >= _STRETCH
-        return ~full & (_nearest(state.points, log_w)[0].min() > radius) & (state.log_t < end) & (state.s < _PATIENCE) & (state.still < 1)
-
-    def step(state: _State) -> _State:
-        x = state.points
-        k1, clock1, change = _clocked(beta, offset, x, log_w)
-        # The last step ends at the radius: a pair closes like e^-s, or slower.
-        room = jnp.log(_nearest(x, log_w)[0].min() / radius) + 1e-9
-        h = jnp.minimum(jnp.minimum(_LONGEST, _CHANGE / jnp.maximum(change, 1e-30)) * coarse, room)
-        k2, _, _ = _clocked(beta, offset, _on(x + 0.5 * h * k1), log_w)
-        k3, clock3, _ = _clocked(beta, offset, _on(x + 0.5 * h * k2), log_w)
-        k4, _, _ = _clocked(beta, offset, _on(x + h * k3), log_w)
-        new = _on(x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4))
-        _, clock4, _ = _clocked(beta, offset, new, log_w)
-        took = jnp.log(h / 6) + jax.nn.logsumexp(jnp.stack([clock1, jnp.log(4.0) + clock3, clock4]))
-        moves = jnp.isfinite(took)
-        log_t, still = jnp.where(moves, jnp.logaddexp(state.log_t, took), state.log_t), jnp.where(moves, state.still, 1)
-        at = state.steps
-        return _State(
-            new, log_t, state.s + h, at + 1, state.log_ts.at[at].set(log_t), state.energies.at[at].set(_energy(beta, new, log_w)), still
-        )
-
-    return jax.lax.while_loop(go_on, step, state)
-
-
-def _clocked(beta: Array, offset: Array | None, x: Float[Array, "n d"], log_w: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-    """dx/ds, log dt/ds, and the largest change of the logarithm of a rate that counts in unit s."""
-    n = len(x)
-    apart = x[None] - x[:, None]
-    alive = jnp.isfinite(log_w)
-    other = alive[:, None] & alive[None] & ~jnp.eye(n, dtype=bool)
-    # beta(<x_i, x_j> - 1), by differences: digits of close pairs are kept.
-    tilt = -0.5 * beta * dot(apart, apart)
-    if offset is None:
-        logs = tilt + log_w[None] - jax.nn.logsumexp(jnp.where(alive[None], tilt + log_w[None], -jnp.inf), axis=1)[:, None]
-    else:
-        logs = tilt + log_w[None] + offset
-    logs = jnp.where(other, logs, -jnp.inf)
-    top = jnp.max(logs)
-    share = jnp.exp(logs - top)
-    pull = jnp.einsum("ij,ijd->id", share, apart)
-    pull = pull - dot(pull, x)[:, None] * x
-    gap, near = _nearest(x, log_w)
-    closing = pull - pull[near]
-    both = jnp.sqrt(jnp.maximum(dot(closing, closing) / jnp.where(jnp.isfinite(gap), gap, 1) ** 2, dot(pull, pull)))
-    relative = jnp.max(jnp.where(alive, both, 0))
-    safe = jnp.maximum(relative, jnp.finfo(x.dtype).tiny)
-    motion = pull / safe
-    # How fast the tilt of each pair that counts changes.
-    turning = beta * jnp.abs(jnp.sum(apart * (motion[None] - motion[:, None]), axis=-1))
-    change = jnp.max(jnp.where(logs > top - _COUNTS, turning, 0))
-    return motion, jnp.where(relative > 0, -top - jnp.log(safe), jnp.inf), change
-
-
-def _nearest(x: Float[Array, "n d"], log_w: Float[Array, " n"]) -> tuple[Array, Array]:
-    """The distance of each token to the nearest other one, infinite for those that are gone."""
-    alive = jnp.isfinite(log_w)
-    apart = x[None] - x[:, None]
-    other = alive[:, None] & alive[None] & ~jnp.eye(len(x), dtype=bool)
-    square = jnp.where(other, dot(apart, apart), jnp.inf)
-    return jnp.sqrt(jnp.min(square, axis=1)), jnp.argmin(square, axis=1)
-
-
-def _on(x: Array) -> Array:
-    return x / jnp.sqrt(dot(x, x))[:, None]
-
-
-def _energy(beta: Array, x: Array, log_w: Array) -> Array:
-    apart = x[None] - x[:, None]
-    w = jnp.exp(log_w)
-    return w @ jnp.exp(-0.5 * beta * dot(apart, apart)) @ w

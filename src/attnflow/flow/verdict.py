@@ -2,14 +2,15 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
-from attnflow.flow.path import Kind, Status
-from attnflow.flow.steps.segment import Carry, Problem, segment
+from attnflow.flow.path import BLOW_UP, REACHED, UNRESOLVED, Status
+from attnflow.flow.steps.problem import Problem
+from attnflow.flow.steps.segment import Carry, Outcome, figures_of, segment
 from attnflow.flow.steps.times import Times, widest
-from attnflow.flow.storage.record import figures_of
 from attnflow.measures import FlowingMeasure
 from attnflow.numerics.arrays import array
 
@@ -20,32 +21,29 @@ _ERROR, _AHEAD, _PART = 10.0, 2.0, 0.01
 
 def verdict(problem: Problem, span: Times, carry: Carry, t: float, last: dict[str, Any], ts: np.ndarray, max_steps: int) -> Status:
     """The status of a run whose last segment has the figures `last` and ended at time t, with frames at `ts`."""
-    if last.get("unresolved"):
-        return Status("unresolved", t)
-    lost: Kind = "stalled" if problem.measure.bounded else "blow-up"
-    if not last["finite"]:
-        return Status(lost, float(ts[-1] if len(ts) else span.t0))
-    if last["reached"]:
+    code = last["code"]
+    if code == REACHED:
         blown = _soon(problem, span, carry, last, max_steps)
-        return Status("reached", float(span.t1)) if blown is None else Status("blow-up", blown, _within(problem, span, blown))
-    if last["stopped"]:
-        kind: Kind = getattr(problem.until, "kind", "stopped")
-    elif last["out_of_steps"]:
-        kind = "budget"
-    else:
-        kind = lost if _explodes(problem, last) else "stalled"
-    return Status(kind, t, _within(problem, span, t))
+        return Status(REACHED, float(span.t1)) if blown is None else Status(BLOW_UP, blown, _within(problem, blown - float(span.t0)))
+    if not last["finite"]:
+        return Status(code, float(ts[-1] if len(ts) else span.t0))
+    return Status(code, t, 0.0 if code == UNRESOLVED else _within(problem, t - float(span.t0)))
 
 
-def _within(problem: Problem, span: Times, t: float) -> float:
-    """The error of a time that was found by steps; 0 for fixed ones, whose error is not known."""
-    return 0.0 if problem.rtol is None else _ERROR * float(problem.rtol) * (t - float(span.t0))
+def traced_verdict(problem: Problem, span: Times, outcome: Outcome) -> Status:
+    """The status inside a compiled program, where a blow-up just after t1 is not looked for."""
+    time = jnp.sum(outcome.time)
+    code = jnp.where(too_sharp(problem.measure, outcome.report), UNRESOLVED, outcome.code)
+    within = jnp.where(code == REACHED, 0, _within(problem, time))
+    return Status(code.astype(jnp.int32), jnp.where(code == REACHED, span.t1, span.t0 + time), within)
 
 
-def _explodes(problem: Problem, last: dict[str, Any]) -> bool:
-    """Whether the steps ended as they do at a blow-up: there they shrink like the time in which the state doubles, so that the state still
-    changes by some part in each of them. At a jump or a stiff spot it does not."""
-    return not last["pace"] < 4 * float(jnp.finfo(problem.measure.dtype).eps) ** 0.5
+def _within(problem: Problem, time: Any) -> Any:
+    """The error of a time since t0 that was found by steps; 0 for fixed ones, whose error is not known."""
+    if problem.rtol is None:
+        return 0.0 * time
+    rtol = problem.rtol if isinstance(time, jax.Array) else float(problem.rtol)
+    return _ERROR * rtol * time
 
 
 def _soon(problem: Problem, span: Times, carry: Carry, last: dict[str, Any], max_steps: int) -> float | None:
@@ -55,18 +53,17 @@ def _soon(problem: Problem, span: Times, carry: Carry, last: dict[str, Any], max
     """
     if problem.rtol is None or problem.noise is not None or problem.measure.bounded:
         return None
-    error = _within(problem, span, float(span.t1))
+    error = _within(problem, float(span.t1) - float(span.t0))
     if last["speed"] * error < _PART:
         return None
     length = array(_AHEAD * error, problem.measure.dtype)
     ts = array(np.full(last["room"], np.asarray(length)))
     _, _, outcome = segment(problem, carry, widest(span.t1), ts, length, max_steps)
     ahead = figures_of(outcome)
-    failed = not (ahead["reached"] or ahead["stopped"] or ahead["left"] or ahead["out_of_steps"])
-    return float(span.t1) + ahead["time"] if failed and _explodes(problem, ahead) else None
+    return float(span.t1) + ahead["time"] if ahead["code"] == BLOW_UP and not ahead["left"] else None
 
 
-def check_resolved(mu: FlowingMeasure, report: Any) -> None:
+def check_resolved(mu: FlowingMeasure, report: PyTree) -> None:
     """Raise if a kernel is narrower than the cells of a grid, by the sharpness that the velocity reports."""
     sharpness = max((float(np.max(np.asarray(found))) for found in _sharpness(report)), default=0.0)
     if sharpness > 0:
@@ -74,7 +71,7 @@ def check_resolved(mu: FlowingMeasure, report: Any) -> None:
         mu.check_resolution(sharpness * (1 - 1e-6))
 
 
-def resolved(mu: FlowingMeasure, report: Any) -> bool:
+def resolved(mu: FlowingMeasure, report: PyTree) -> bool:
     """Whether the cells are fine enough."""
     try:
         check_resolved(mu, report)
@@ -83,7 +80,7 @@ def resolved(mu: FlowingMeasure, report: Any) -> bool:
     return True
 
 
-def too_sharp(mu: FlowingMeasure, report: Any) -> Array:
+def too_sharp(mu: FlowingMeasure, report: PyTree) -> Array:
     """The same inside a compiled program: whether a kernel is narrower than the cells."""
     found = _sharpness(report)
     if not found:
@@ -91,7 +88,7 @@ def too_sharp(mu: FlowingMeasure, report: Any) -> Array:
     return jnp.max(jnp.stack([jnp.max(sharpness) for sharpness in found])) * (1 - 1e-6) > mu.sharpest
 
 
-def _sharpness(report: Any) -> list[Any]:
+def _sharpness(report: PyTree) -> list[Any]:
     """Every sharpness in a nested report."""
     if not isinstance(report, dict):
         return []

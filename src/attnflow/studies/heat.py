@@ -163,7 +163,7 @@ def measure(name: str, law: af.Gaussian | af.GaussianMixture, t1: float, steps: 
 def _errors(law: Any, start: Any, eps: float, count: int) -> tuple[float, float, float]:
     """The largest errors of the bridge and of Euler over so many steps, and their distance over eps after one."""
     euler, exact, worst, one_step = start, start, np.zeros(2), 0.0
-    path = af.gradient_flow(start, eps, count, tolerance=_BRIDGE)
+    path = af.gradient_flow(af.Heat(), start, eps, count, tolerance=_BRIDGE)
     for k in range(count):
         now, bridge = af.heat_flow(law, k * eps), path[k + 1]
         euler = _euler_step(euler, now, eps)

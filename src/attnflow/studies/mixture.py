@@ -135,7 +135,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     clouds = law().sample(spec.n, key=jax.random.key(spec.seed)), af.quadrature(law(), spec.nodes)
 
     def flow(cloud: af.Particles) -> np.ndarray:
-        return np.asarray(af.gradient_flow(cloud, spec.eps, spec.steps, tolerance=_TOLERANCE, progress=progress).states)[:, :, 0]
+        return np.asarray(af.gradient_flow(af.Heat(), cloud, spec.eps, spec.steps, tolerance=_TOLERANCE, progress=progress).states)[:, :, 0]
 
     # Each flow shows itself how far it is.
     sampled, grid = parts(flow, clouds, "flows")

@@ -172,7 +172,7 @@ def random_member(key: Any, beta: Any, *, n: int, dim: int, weights: str, layers
         eye = jnp.eye(dim, dtype=jnp.float32)
         return af.Attention(af.Quadratic(beta * eye), eye + ensemble(dim, key=key, dtype=jnp.float32) / 4)
 
-    field = af.resampled(law, draw, 1.0, layers) if weights == "resampled" else law(draw)
+    field = af.resampled(law, key=draw, width=1.0, layers=layers) if weights == "resampled" else law(draw)
     return field, af.samplers.sphere(n, dim, key=start, dtype=jnp.float32)
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from attnflow.attention.law import Attention
 from attnflow.attention.normalizations.softmax import Softmax
 from attnflow.attention.normalizations.unnormalized import Unnormalized
-from attnflow.flow.solve import problem_of
+from attnflow.flow.steps.problem import problem_of
 from attnflow.flow.steps.segment import segment, start
 from attnflow.flow.steps.times import Since
 from attnflow.flow.verdict import too_sharp
@@ -150,8 +150,8 @@ def _any(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]
     def one(key: Any, values: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
         # Made in here, as a field may hold functions that know the parameters.
         field, mu = plan.make(key, **values)
-        tolerances = (numbers.rtol, numbers.atol) if mu.own_steps(span.length) is None else (None, None)
-        problem = problem_of(field, mu, span.length, *tolerances, None, numbers.step, None, looks, numbers.until, False, None)
+        tolerances: dict[str, Any] = {"rtol": numbers.rtol, "atol": numbers.atol} if mu.own_steps(span.length) is None else {}
+        problem = problem_of(field, mu, span.length, **tolerances, step=numbers.step, observe=looks, until=numbers.until, keep_states=False)
         carry, _, report, _ = start(problem, span.start)
         coarse = too_sharp(mu, report)
         carry, (_, saved), outcome = segment(problem, carry, span.start, span.frames, span.length, plan.max_steps)

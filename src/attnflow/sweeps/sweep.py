@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnflow import _check as check
-from attnflow.flow.events import fitted
 from attnflow.flow.observe import value_of
-from attnflow.flow.steps.stepping import tolerances
+from attnflow.flow.steps.problem import fitted
 from attnflow.flow.steps.times import labels, times
 from attnflow.flow.storage.folder import Store, fingerprint, provenance
 from attnflow.measures import FlowingMeasure, Particles
 from attnflow.numerics.arrays import array, floats, positive
+from attnflow.numerics.tolerances import default
 from attnflow.sums import native
 from attnflow.sweeps.batch import Numbers, Plan, run_batch, way_of
 from attnflow.sweeps.making import check_key, first_member
@@ -230,7 +230,7 @@ def _seeds(seeds: Any) -> np.ndarray:
 
 def _tolerances(rtol: Any, atol: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
     """Those given, or those of `solve`."""
-    given = [default if value is None else value for value, default in zip((rtol, atol), tolerances(dtype))]
+    given = [default(name, dtype) if value is None else value for name, value in (("rtol", rtol), ("atol", atol))]
     return positive("rtol", given[0]).astype(dtype), positive("atol", given[1]).astype(dtype)
 
 

@@ -116,7 +116,7 @@ def test_one_component_is_the_gaussian_picture(make):
     np.testing.assert_allclose(one.states[0][:, 0], gaussian.states[0], rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(one.states[1][:, 0], gaussian.states[1], rtol=1e-7, atol=1e-8)
     assert one.stats["closure"]["residual"] < 1e-13
-    one, gaussian = (af.layers(law, start, 4, 0.1) for start in (mu, af.Gaussian(mean, cov)))
+    one, gaussian = (af.layers(law, start, 4, step=0.1) for start in (mu, af.Gaussian(mean, cov)))
     np.testing.assert_allclose(one.states[1][:, 0], gaussian.states[1], rtol=1e-12, atol=1e-14)
     one, gaussian = (af.solve(law, start, 0.5, save_at=2, noise=0.4) for start in (mu, af.Gaussian(mean, cov)))
     np.testing.assert_allclose(one.final.covs[0], gaussian.final.cov, rtol=1e-6, atol=1e-8)
@@ -273,15 +273,15 @@ def test_paths_are_saved_and_loaded(tmp_path):
 
 def test_layers_are_the_euler_scheme():
     mu, law = some(2), l2(1.0, 2)
-    once = af.layers(law, mu, 1, 0.1)
+    once = af.layers(law, mu, 1, step=0.1)
     velocity = law.at(mu)
     by_hand = mu.push(lambda x: x + 0.1 * velocity(x))
     np.testing.assert_allclose(once.final.covs, by_hand.covs, rtol=1e-12)
     assert once.stats["closure"]["residual"] == pytest.approx(float(mu.report(velocity)["closure"]["residual"]))
     exact = af.solve(law, mu, 1.0, save_at=2).final
-    errors = [np.abs(af.layers(law, mu, n, 1 / n).final.means - exact.means).max() for n in (20, 40)]
+    errors = [np.abs(af.layers(law, mu, n, step=1 / n).final.means - exact.means).max() for n in (20, 40)]
     assert 1.8 < errors[0] / errors[1] < 2.2
-    halves = af.layers([law, af.simple_attention(0.1, 2)], mu, 3, 0.1, norm=af.LayerNorm())
+    halves = af.layers([law, af.simple_attention(0.1, 2)], mu, 3, step=0.1, norm=af.LayerNorm())
     assert set(halves.stats) == {"solver", "layers", "part 0", "part 1"}
     assert np.isfinite(halves.final.covs).all()
 

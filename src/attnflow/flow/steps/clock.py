@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 
 class Clock(eqx.Module):
@@ -55,7 +55,7 @@ def clock(start: Float[Array, ""], jumps: Float[Array, " k"] | None, dtype: Any)
     return Clock(start, jnp.zeros((), dtype), jnp.zeros((), dtype), jumps)
 
 
-def depends_on_time(rate: Callable, t: Any, state: Any) -> bool:
+def depends_on_time(rate: Callable, t: Array, state: PyTree) -> bool:
     """Whether `rate(t, state)` makes use of t: by its program, without running it."""
     program = jax.make_jaxpr(rate)(t, state).jaxpr
     reached = {program.invars[0]}

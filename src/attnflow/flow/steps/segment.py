@@ -1,83 +1,18 @@
 """The compiled part of `solve`: one stretch of time, from the state that the last one left."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
-from attnflow.flow.observe import value_of
-from attnflow.flow.steps.clock import Clock, clock
+from attnflow.flow.path import BLOW_UP, BUDGET, KINDS, REACHED, STALLED, STOPPED
 from attnflow.flow.steps.loop import Moving, empty_frames, largest, march
-from attnflow.flow.steps.stepping import Carried, Retracted
-from attnflow.measures import FlowingMeasure, Noise, Velocity, velocity_of
-from attnflow.sums import Engine, Request
-
-
-class Problem(eqx.Module):
-    """The differential equation and its stepper. A compiled segment depends on this and on times; numbers in it are arrays, so that
-    changing their values does not compile again. `rtol` is the tolerance of adaptive steps, `None` for others."""
-
-    field: Any
-    measure: FlowingMeasure
-    solver: Retracted
-    controller: Carried
-    sums: Request | None
-    observe: dict[str, Callable]
-    until: Callable | None
-    noise: Noise | None
-    room: Array | None
-    rtol: Array | None
-    keep_states: bool = eqx.field(static=True)
-
-    def rate(self, t: Array, state: PyTree) -> PyTree:
-        """d(state)/dt along the velocity, without noise."""
-        mu = self.measure.with_state(self.measure.retract(state))
-        return mu.rate(self.velocity(mu, t))
-
-    def velocity(self, mu: FlowingMeasure, t: Array) -> Velocity:
-        """The velocity of the field."""
-        return velocity_of(self.field, mu, t, self.sums)
-
-    def frame(self, state: PyTree) -> tuple[PyTree, dict[str, Array]]:
-        """What is saved of a state: itself, brought back to its space, if positions are kept, and the observables."""
-        state = self.measure.retract(state)
-        mu = self.measure.with_state(state)
-        return (state if self.keep_states else None), {name: value_of(name, f, mu) for name, f in self.observe.items()}
-
-    def over(self, t: Array, state: PyTree) -> Array:
-        """Whether the run may stop here."""
-        assert self.until is not None
-        return self.until(self.measure.with_state(state), self.rate(t, state), t)
-
-    def left(self, state: PyTree) -> Array:
-        """Whether the cloud has left the room that its sums were planned for."""
-        assert self.room is not None
-        return jnp.any(~(extent(state) <= self.room))
-
-    @property
-    def conditions(self) -> Callable[[Array, PyTree], Array] | None:
-        """What ends a segment before its time, if anything may: a cloud without room, or the user's `until`."""
-        if self.room is None:
-            return None if self.until is None else self.over
-        if self.until is None:
-            return lambda t, state: self.left(state)
-        return lambda t, state: self.left(state) | self.over(t, state)
-
-    def clock(self, t: Array) -> Clock:
-        """The clock of a segment that begins at time t."""
-        return clock(t, self.controller.jumps, self.measure.dtype)
-
-    def term(self, clock: Clock, number: Array) -> diffrax.AbstractTerm:
-        """The equation in the local time of a clock, for the step with this number since the start: every step has noise of its own, and a
-        run that goes on after a break draws what it would have drawn."""
-        noise = self.noise
-        if noise is not None and noise.key is not None:
-            noise = Noise(noise.sigma, jax.random.fold_in(noise.key, number))
-        return self.measure.motion(lambda mu, s: self.velocity(mu, clock.at(s)), noise)
+from attnflow.flow.steps.problem import Problem
+from attnflow.sums import Engine
 
 
 class Carry(NamedTuple):
@@ -92,21 +27,29 @@ class Carry(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The figures of one segment. The time it took is the sum of `time`; the first `frames` frames were saved; `pace` is by how much the
-    state changes, relative to its size, in the step that would come next, and `speed` that by time."""
+    """The figures of one segment. The time it took is the sum of `time`; the first `frames` frames were saved; `code` is that of a
+    `Status`, for a run that would end here; `left` says that the cloud left the room of its plan; `speed` is by how much the state changes
+    in unit time, relative to its size."""
 
     time: Array
     frames: Array
-    reached: Array
+    code: Array
     left: Array
-    stopped: Array
-    out_of_steps: Array
     finite: Array
     speed: Array
-    pace: Array
     accepted: Array
     rejected: Array
     report: PyTree
+
+    @property
+    def reached(self) -> Array:
+        """Whether the segment came to its end."""
+        return self.code == REACHED
+
+    @property
+    def stopped(self) -> Array:
+        """Whether the condition `until` ended it."""
+        return self.code >= STOPPED
 
 
 @eqx.filter_jit
@@ -132,20 +75,31 @@ def start(problem: Problem, t: Array, steps: Array | None = None) -> tuple[Carry
 
 @eqx.filter_jit
 def segment(
-    problem: Problem, carry: Carry, begin: Array, ts: Array, length: Array, max_steps: int, differentiable: bool = False
+    problem: Problem,
+    carry: Carry,
+    begin: Array,
+    ts: Array,
+    length: Array,
+    max_steps: int,
+    adjoint: diffrax.AbstractAdjoint | None = None,
 ) -> tuple[Carry, PyTree, Outcome]:
-    """From time `begin` on for the time `length`, saving at the times `ts` since then; interpolated frames are settled too."""
+    """From time `begin` on for the time `length`, saving at the times `ts` since then; interpolated frames are retracted too."""
+    first, ts = _first(problem, carry, begin, ts, length)
+    last = march(problem, carry.steps, first, ts, length, max_steps, adjoint)
+    after = Carry(last.y, last.solver, last.control, last.jumped, carry.steps + last.accepted)
+    return _strong(after), last.saved, _outcome(problem, last, length)
+
+
+def _first(problem: Problem, carry: Carry, begin: Array, ts: Array, length: Array) -> tuple[Moving, Array]:
+    """Where the loop of a segment begins, and the times of its frames."""
     zero, clock = jnp.zeros((), problem.measure.dtype), problem.clock(begin)
     # A first step that all but reaches the end goes to the end: round-off must not leave a sliver behind.
     planned = carry.control[1]
     first = jnp.where(planned > (1 - 1e-5) * length, length, planned)
     if problem.controller.jumps is not None:
-        jumps = clock.local_jumps
         first = problem.controller.seen(clock).before_jump(zero, first)
         # A frame at a jump is taken just before it: no step ends on the jump itself.
-        ts = jnp.where(jnp.any(ts[:, None] == jumps[None], axis=1), jnp.nextafter(ts, zero), ts)
-    # Conditions that hold at the start, as when a run goes on after it stopped, end the segment there.
-    over = problem.conditions
+        ts = jnp.where(jnp.any(ts[:, None] == clock.local_jumps[None], axis=1), jnp.nextafter(ts, zero), ts)
     moving = Moving(
         clock=clock,
         t=zero,
@@ -154,46 +108,37 @@ def segment(
         solver=carry.solver,
         control=carry.control,
         jumped=carry.jumped,
-        worn=zero,
+        renewed=zero,
         speed=zero,
         fine=jnp.asarray(True),
-        over=jnp.array(False) if over is None else over(clock.at(zero), carry.state),
+        # Conditions that hold at the start, as when a run goes on after it stopped, end the segment there.
+        over=jnp.array(False) if problem.conditions is None else problem.conditions(clock.at(zero), carry.state),
         accepted=jnp.array(0),
         rejected=jnp.array(0),
         frame=jnp.array(0),
         saved=empty_frames(problem.frame, carry.state, len(ts)),
     )
-    last = march(
-        lambda clock, number: problem.term(clock, carry.steps + number),
-        problem.solver,
-        problem.controller,
-        moving,
-        ts,
-        length,
-        problem.frame,
-        over,
-        max_steps,
-        differentiable,
-    )
+    return moving, ts
+
+
+def _outcome(problem: Problem, last: Moving, length: Array) -> Outcome:
+    """The figures of a segment whose loop ended so."""
     mu = problem.measure.with_state(last.y)
     velocity = problem.velocity(mu, last.clock.at(last.t))
     left = jnp.array(False) if problem.room is None else last.over & problem.left(last.y)
     reached = (last.t >= last.clock.local(length)) & last.fine & ~last.over
-    outcome = Outcome(
-        jnp.stack([last.clock.behind, last.clock.rest, last.t]),
-        last.frame,
-        reached,
-        left,
-        last.over & ~left,
-        ~reached & last.fine & ~last.over,
-        jnp.isfinite(largest(last.y)),
-        last.speed,
-        last.speed * last.control[1],
-        last.accepted,
-        last.rejected,
-        velocity.report | mu.report(velocity),
-    )
-    return _strong(Carry(last.y, last.solver, last.control, last.jumped, carry.steps + last.accepted)), last.saved, outcome
+    finite = jnp.isfinite(largest(last.y))
+    # At a blow-up steps shrink like the time in which the state doubles, so that the state still changes by some part in each of them. At a
+    # jump or a stiff spot it does not.
+    explodes = ~(last.speed * last.control[1] < 4 * jnp.finfo(last.t.dtype).eps ** 0.5)
+    kind = getattr(problem.until, "kind", None)
+    lost = STALLED if problem.measure.bounded else BLOW_UP
+    cases = [~finite, reached, last.over & ~left, last.fine & ~last.over, explodes]
+    codes = [lost, REACHED, KINDS.index(kind) if kind in KINDS else STOPPED, BUDGET, lost]
+    code = jnp.select(cases, [jnp.asarray(code, jnp.int32) for code in codes], STALLED)
+    time = jnp.stack([last.clock.behind, last.clock.rest, last.t])
+    report = velocity.report | mu.report(velocity)
+    return Outcome(time, last.frame, code, left, finite, last.speed, last.accepted, last.rejected, report)
 
 
 @eqx.filter_jit
@@ -202,9 +147,10 @@ def frame(problem: Problem, state: PyTree) -> tuple[PyTree, dict[str, Array]]:
     return problem.frame(state)
 
 
-def extent(points: Array) -> Array:
-    """The sides of the box around a cloud."""
-    return jnp.max(points, axis=0) - jnp.min(points, axis=0)
+def figures_of(outcome: Outcome) -> dict[str, Any]:
+    """The figures of a segment as plain numbers."""
+    plain: dict[str, Any] = jax.tree.map(lambda leaf: np.asarray(leaf).item(), outcome._replace(time=0)._asdict())
+    return plain | {"time": float(np.asarray(outcome.time, np.float64).sum())}
 
 
 def _strong(carry: Carry) -> Carry:

@@ -108,7 +108,7 @@ def _below(t: Any) -> Array:
 class FixedStep(diffrax.AbstractStepSizeController):
     """Every step of one size, but for those cut to end a segment on time."""
 
-    size: Any
+    size: Array
 
     def wrap(self, direction):
         return self
@@ -120,13 +120,8 @@ class FixedStep(diffrax.AbstractStepSizeController):
         return jnp.array(True), t1, t1 + self.size, False, (), diffrax.RESULTS.successful
 
 
-def controller(rtol: Any, atol: Any, step: Any, norm: Callable, jumps: Array | None) -> Carried:
+def controller(rtol: Array, atol: Array, step: Array | None, norm: Callable, jumps: Array | None) -> Carried:
     """Adaptive to the tolerances, or of fixed `step` if that is given."""
     if step is not None:
         return Carried(FixedStep(step), jumps)
     return Carried(diffrax.PIDController(rtol=rtol, atol=atol, norm=norm), jumps)
-
-
-def tolerances(dtype: Any) -> tuple[float, float]:
-    """The tolerances rtol and atol of a run that is not given any."""
-    return (1e-7, 1e-9) if dtype == jnp.float64 else (1e-4, 1e-6)

@@ -112,23 +112,38 @@ class Block(NamedTuple):
         return Block(self.end, np.append(rest, np.full(len(self.ts) - len(rest), self.end)), len(rest))
 
 
-def blocks(span: Times, size: int, step: float | None) -> list[Block]:
-    """The segments of a run over a state of `size` numbers.
+def width_of(span: Times, size: int, step: float | None) -> float:
+    """How long the segments of a run over a state of `size` numbers are: in whole frames, or for fixed steps in steps on average.
 
-    A state of few numbers makes cheap steps, so that a few segments do; a large one gets a segment a frame. Adaptive steps end on the
-    last frame of each segment. Fixed steps end on their own grid, which frames must not disturb.
+    A state of few numbers makes cheap steps, so that a few segments do; a large one gets a segment for each frame.
+    """
+    segments = min(len(span.frames), max(2, size // 64))
+    return float(-(-len(span.frames) // segments)) if step is None else _steps(span, step) / segments
+
+
+def blocks(span: Times, width: float, step: float | None, t: float) -> list[Block]:
+    """The segments of a run from time t on. Those of a run that goes on are those of the run that was never interrupted.
+
+    Adaptive steps end on the last frame of each segment. Fixed steps end on their own grid, which frames must not disturb.
     """
     frames, t0, t1 = np.asarray(span.frames), float(span.t0), float(span.t1)
-    segments = min(len(frames), max(2, size // 64))
+    frames = frames[frames > t]
     if step is None:
-        width = -(-len(frames) // segments)
-        groups = [frames[i : i + width] for i in range(0, len(frames), width)]
+        count = int(width)
+        groups = [frames[i : i + count] for i in range(0, len(frames), count)]
         ends = [float(group[-1]) for group in groups]
     else:
-        steps = max(1, int(np.ceil((t1 - t0) / step - 1e-6)))
-        marks = np.unique(np.linspace(0, steps, segments + 1).round())[1:]
-        ends = [*(t0 + step * marks[:-1]).tolist(), t1]
+        steps = _steps(span, step)
+        marks = np.unique((width * np.arange(1, np.ceil(steps / width))).round())
+        marks = t0 + step * marks[(marks > 0) & (marks < steps)]
+        # Round-off must not leave a sliver after the time that was reached.
+        ends = [*marks[marks > t + 1e-6 * step].tolist(), t1]
         owner = np.searchsorted(ends, frames)
         groups = [frames[owner == i] for i in range(len(ends))]
-        width = max(1, *map(len, groups))
-    return [Block(end, np.append(g, np.full(width - len(g), end)), len(g)) for end, g in zip(ends, groups)]
+        count = max(1, *map(len, groups))
+    return [Block(end, np.append(g, np.full(count - len(g), end)), len(g)) for end, g in zip(ends, groups)]
+
+
+def _steps(span: Times, step: float) -> int:
+    """How many steps of this size there are in the span."""
+    return max(1, int(np.ceil((float(span.t1) - float(span.t0)) / step - 1e-6)))

@@ -1,9 +1,9 @@
 """A run on disk: a folder that is readable at every moment, and from which an interrupted run goes on.
 
-    attnflow.json        the format, the fingerprint of the run, its provenance; written first
-    blocks/000000.zarr   the frames of a segment and its host observables, an xarray dataset; complete as soon as it has its name
+    attnflow.json        the format, the fingerprint of the run, its provenance, how long its segments are; written first
+    blocks/000000.zarr   the frames of a segment and their observables, an xarray dataset; complete as soon as it has its name
     carry-000000.npz     what the next segment starts from; written after the block, then the one before is deleted
-    status.json          how the run ended, and the solver's figures; written last
+    status.json          how the run ended, and the solver's figures; written last, deleted when the run goes on to a later t1
 
 Files and folders are written under another name and renamed, so that a kill leaves a whole one or none.
 """
@@ -17,39 +17,52 @@ import re
 import shutil
 import uuid
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from attnflow._types import PathLike
 from attnflow._version import __version__
 
-FORMAT = 3
+if TYPE_CHECKING:
+    import xarray
+
+FORMAT = 4
 
 
 class Store:
     """The folder of one run."""
 
-    def __init__(self, folder: Any):
+    def __init__(self, folder: PathLike):
         self.folder = pathlib.Path(folder)
 
     @classmethod
-    def open(cls, folder: Any, fingerprint: str, provenance: dict[str, Any]) -> "Store":
-        """A new folder, or that of the same run begun earlier; any other is refused and left as it is."""
+    def open(cls, folder: PathLike, fingerprint: str, provenance: dict[str, Any], **about: Any) -> "Store":
+        """A new folder, or that of the same run begun earlier; any other is refused and left as it is. A new header has what is said
+        `about` the run."""
         store = cls(folder)
-        if store.folder.exists() and not store.folder.is_dir():
-            raise ValueError(f"out must be a folder, got the file {str(folder)!r}")
-        if store.folder.is_dir() and any(store.folder.iterdir()):
-            header = store.header()
-            if header["fingerprint"] != fingerprint:
-                raise ValueError(
-                    f"{str(folder)!r} holds another run (begun with {_difference(header['provenance'], provenance)}); give an empty folder"
-                )
+        if not store.begun():
+            (store.folder / "blocks").mkdir(parents=True, exist_ok=True)
+            _write(store.folder / "attnflow.json", {"format": FORMAT, "fingerprint": fingerprint, "provenance": provenance} | about)
             return store
-        (store.folder / "blocks").mkdir(parents=True, exist_ok=True)
-        _write(store.folder / "attnflow.json", {"format": FORMAT, "fingerprint": fingerprint, "provenance": provenance})
+        header = store.header()
+        if header["fingerprint"] != fingerprint:
+            raise ValueError(
+                f"{str(folder)!r} holds another run (begun with {_difference(header['provenance'], provenance)}); give an empty folder"
+            )
         return store
+
+    def begun(self) -> bool:
+        """Whether the folder holds anything."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"out must be a folder, got the file {str(self.folder)!r}")
+        return self.folder.is_dir() and any(self.folder.iterdir())
+
+    def length(self, otherwise: Any) -> Any:
+        """How long the run was to last when it was begun, which default steps go by."""
+        return self.header().get("length", otherwise) if self.begun() else otherwise
 
     def header(self) -> dict[str, Any]:
         """Format, fingerprint and provenance; a clear error if the folder is not a run."""
@@ -81,7 +94,7 @@ class Store:
             raise ValueError(f"{str(file)!r} is damaged ({error}); delete the folder and run again") from error
         return jax.tree.unflatten(jax.tree.structure(like), [jax.numpy.asarray(leaf) for leaf in leaves])
 
-    def append(self, index: int, dataset: Any, carry: PyTree | None) -> None:
+    def append(self, index: int, dataset: "xarray.Dataset", carry: PyTree | None) -> None:
         """Write a block and, unless the run is over, what the next one starts from."""
         block = self.folder / "blocks" / f"{index:06}.zarr"
         draft = block.with_name(f".{uuid.uuid4().hex}")
@@ -97,14 +110,14 @@ class Store:
             draft.rename(file)
             (self.folder / f"carry-{index - 1:06}.npz").unlink(missing_ok=True)
 
-    def replace_last(self, dataset: Any) -> None:
+    def replace_last(self, dataset: "xarray.Dataset") -> None:
         """Write the last state of a run that does not keep its positions."""
         draft = self.folder / f".{uuid.uuid4().hex}"
         dataset.to_zarr(draft, consolidated=False, zarr_format=3)
         shutil.rmtree(self.folder / "last.zarr", ignore_errors=True)
         draft.rename(self.folder / "last.zarr")
 
-    def last(self) -> Any | None:
+    def last(self) -> "xarray.Dataset | None":
         """The last state, if it is kept apart."""
         return self._open(self.folder / "last.zarr") if (self.folder / "last.zarr").exists() else None
 
@@ -112,11 +125,15 @@ class Store:
         """Note how the run ended."""
         _write(self.folder / "status.json", status)
 
-    def blocks(self) -> list[Any]:
+    def go_on(self) -> None:
+        """The run has not ended after all."""
+        (self.folder / "status.json").unlink(missing_ok=True)
+
+    def blocks(self) -> "list[xarray.Dataset]":
         """The complete blocks, as datasets in memory."""
         return [self._open(self.folder / "blocks" / f"{index:06}.zarr") for index in range(self.count())]
 
-    def _open(self, block: pathlib.Path) -> Any:
+    def _open(self, block: pathlib.Path) -> "xarray.Dataset":
         import xarray
 
         # The format before could name a codec that unpickles.
@@ -168,5 +185,5 @@ def _plain(value: Any) -> str:
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    parts = [f"{name} {old.get(name)}" for name in new if name != "versions" and old.get(name) != new[name]]
+    parts = [f"{name} {old.get(name)}" for name in new if name not in ("versions", "t1", "frames") and old.get(name) != new[name]]
     return ", ".join(parts) or "the same arguments but other numbers"
