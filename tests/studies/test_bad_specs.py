@@ -90,7 +90,10 @@ BAD: dict[str, list[tuple[dict[str, object], str]]] = {
     "heat": [
         ({"t1": 0.0}, "t1 must be positive and finite, got 0.0"),
         ({"steps": (4, 8)}, r"steps must be at least three whole numbers of at least 1, all different, got \[4, 8\]"),
-        ({"plane_steps": (0, 1, 2)}, r"plane_steps must be whole numbers of at least 1, all different, none or at least three, got \[0, 1, 2\]"),
+        (
+            {"plane_steps": (0, 1, 2)},
+            r"plane_steps must be whole numbers of at least 1, all different, none .* got \[0, 1, 2\]",
+        ),
         ({"nodes": 3}, "nodes must be at least 16, got 3"),
     ],
     "hemisphere": [
@@ -122,7 +125,10 @@ BAD: dict[str, list[tuple[dict[str, object], str]]] = {
             {"cells": (50, 100, 150, 200)},
             r"cells must be at least four multiples of 2 of at least 4, each twice the one before, got \[50, 100, 150, 200\]",
         ),
-        ({"order_cells": (6, 12, 24, 48)}, r"order_cells must be at least four positive multiples of 4, each twice the one before, got \[6, 12, 24, 48\]"),
+        (
+            {"order_cells": (6, 12, 24, 48)},
+            r"order_cells must be at least four positive multiples of 4, .* got \[6, 12, 24, 48\]",
+        ),
         ({"tokens": (500, 1000)}, "tokens must be at least three whole numbers of at least 100, all different"),
         ({"repeats": 0}, "repeats must be at least 1, got 0"),
     ],

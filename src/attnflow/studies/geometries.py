@@ -292,7 +292,7 @@ def measured(result: Result) -> dict[str, Any]:
     }
 
 
-def figures(result: Result) -> "dict[str, matplotlib.figure.Figure]":
+def figure(result: Result) -> "dict[str, matplotlib.figure.Figure]":
     """The geometries, and the way to a Boolean matrix on the line."""
     from attnflow.studies.tools.geometry_drawing import boolean, gallery
 

@@ -274,7 +274,7 @@ def measured(result: Result) -> dict[str, Any]:
     }
 
 
-def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
+def figure(result: Result) -> "dict[str, matplotlib.figure.Figure]":
     """The errors of both schemes against eps, a panel a law; the distance of the schemes after one step."""
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.72 * af.plot.PAGE)

@@ -192,7 +192,7 @@ def measured(result: Result) -> dict[str, Any]:
     }
 
 
-def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
+def figure(result: Result) -> "dict[str, matplotlib.figure.Figure]":
     """The heat flow of the mixture: density and tokens at four times, trajectories, distances; and the coupling."""
     with af.plot.look():
         return {"mixture": _flow(result), "coupling": _coupling(result)}

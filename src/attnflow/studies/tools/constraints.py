@@ -67,12 +67,11 @@ def converted(name: str, value: Any, hint: Any) -> Any:
     """The value as its annotation has it; `ValueError` if it is of another type, out of range, not finite or against a rule."""
     value = _plain(value)
     try:
-        # An object of a class of ours is taken as it is.
-        found = value if dataclasses.is_dataclass(hint) and isinstance(value, hint) else msgspec.convert(value, hint)
+        found = msgspec.convert(value, hint)
+        fits = _finite(found) and all(rule.holds(found) for rule in _marks(hint, Rule))
     except (msgspec.ValidationError, OverflowError):
-        found = None
-    broken = (found is None and value is not None) or not _finite(found)
-    if broken or not all(rule.holds(found) for rule in _marks(hint, Rule)):
+        found, fits = None, False
+    if not fits:
         raise ValueError(f"{name} must {_demand(value, hint)}, got {shown(value)}")
     return found
 
@@ -84,7 +83,8 @@ def wanted(hint: Any) -> str:
         return listed(typing.get_args(kind))
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         # None is an option that is left out.
-        return listed(wanted(part) for part in typing.get_args(kind) if part is not type(None))
+        parts = [part for part in typing.get_args(kind) if part is not type(None)]
+        return listed(word for part in parts for word in (typing.get_args(part) if typing.get_origin(part) is Literal else [wanted(part)]))
     if typing.get_origin(kind) in (tuple, list):
         return ", ".join([_several(hint, kind), *(rule.words for rule in _marks(hint, Rule))])
     if kind in (int, float):
@@ -150,13 +150,13 @@ def _demand(value: Any, hint: Any) -> str:
 def _several(hint: Any, kind: Any) -> str:
     """A tuple or a list in words."""
     item = typing.get_args(kind)[0]
-    if typing.get_origin(_base(item)) is Literal:
-        return f"some of {', '.join(map(str, typing.get_args(_base(item))))}"
+    if typing.get_origin(item) is Literal:
+        return f"a list with any of {wanted(item)}"
     if typing.get_origin(_base(item)) is list:
         return "a matrix [[...], ...]"
     least = _meta(hint, "min_length") or 0
     words = {0: "", 1: "one or more ", 2: "at least two ", 3: "at least three ", 4: "at least four "}
-    return words.get(least, f"at least {least} ") + _number(item, "s")
+    return "a list of " * (typing.get_origin(kind) is list) + words.get(least, f"at least {least} ") + _number(item, "s")
 
 
 def _number(hint: Any, plural: str = "") -> str:
