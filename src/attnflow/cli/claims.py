@@ -25,7 +25,7 @@ _OPTIONS: Options = {
     "fast": (bool, False, "with --run: at small sizes, in minutes"),
     "study": (tuple[str, ...], (), "only the claims of this study; give it again for another"),
     "out": (pathlib.Path | None, None, "with --run: a folder for the reports of all studies; done ones are not run again with --resume"),
-    "resume": (bool, False, "with --out: go on with what is there"),
+    "resume": (bool, False, "with --out: continue with what is there"),
     "save": (
         bool,
         False,

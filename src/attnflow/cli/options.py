@@ -16,12 +16,12 @@ from attnflow.studies.tools.check import BadInput
 Options = dict[str, tuple[Any, Any, str]]
 # The options of everything that writes a folder.
 RUN: Options = {
-    "resume": (bool, False, "go on with the run in that folder, where it was cut off"),
+    "resume": (bool, False, "continue the run in that folder where it was interrupted"),
     "overwrite": (bool, False, "replace the run in that folder"),
     "movie": (bool, True, "whether to make the movie, where there is one"),
     "json": (bool, False, "print the record as JSON and nothing else"),
 }
-OUT = "the folder to write to; it is made if need be"
+OUT = "the folder to write to; it is created if need be"
 
 
 def parse(prog: str, text: str, argv: Sequence[str], options: Options, spec: Any = None) -> Any | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def list_(argv: list[str]) -> int:
-    """The studies, a line each; as JSON with their parameters."""
+    """The studies, one per line; as JSON with their parameters."""
     from attnflow.studies import studies, titles
 
     found = titles()
@@ -39,7 +39,7 @@ def list_(argv: list[str]) -> int:
 
 
 def run_(argv: list[str]) -> int:
-    """Any study, with the options of its `Spec`."""
+    """Run any study, with the options of its `Spec`."""
     from attnflow.studies import studies
 
     found = studies()
@@ -53,7 +53,7 @@ def run_(argv: list[str]) -> int:
 
 
 def demo_(argv: list[str]) -> int:
-    """The study `demo`, in a folder of that name."""
+    """Run the study `demo`, in a folder of that name."""
     from attnflow.studies import demo as study
 
     return _study("demo", "demo", study, argv, pathlib.Path("demo"))
@@ -89,7 +89,7 @@ def _study(command: str, name: str, study: Study[Any, Any], argv: list[str], out
 def perform(
     name: str, study: Experiment[S, Any], spec: S, folder: "attnflow.report.folder.Folder", command: str, movie: bool, as_json: bool
 ) -> int:
-    """Run it and say what came of it."""
+    """Run a study or a simulation and print its checks and claims."""
     from rich.console import Console
     from rich.markup import escape
 

@@ -16,8 +16,8 @@ def field(spec: Spec, dim: int) -> af.Field:
 
 
 def observables(spec: Spec, law: af.Field) -> dict[str, Observable]:
-    """The compiled functions along the way, by name; clusters are counted afterwards. The energy is that of beta = 1 / temperature, scaled
-    to lie in (0, 1] on the sphere."""
+    """The observables that are compiled into the run, by name; clusters are counted afterwards. The energy is that of
+    beta = 1 / temperature, scaled to lie in (0, 1] on the sphere."""
     beta = 1 / spec.law[0].temperature
     known = {
         "energy": lambda mu: 2 * beta * af.energy(mu, beta, log_scale=-beta),

@@ -27,8 +27,8 @@ TOLERANCES = ("time.rtol", "time.atol")
 class Measure(abc.ABC):
     """A picture of the measure. A subclass is a frozen dataclass, its fields are the keys of the file; the first, `picture`, is its name.
 
-    - `tokens`: whether it has tokens in an order, which masks, clusters, consensus, attention entropy and movies are of.
-    - `has_energy`: whether its energy can be watched.
+    - `tokens`: whether it has ordered tokens, which masks, clusters, consensus, attention entropy and movies need.
+    - `has_energy`: whether its energy can be observed.
     """
 
     picture: str
@@ -179,7 +179,7 @@ class Gaussian(Measure):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grid(Measure):
-    """A density: a wave on the circle, or a normal law cut to an interval or a square."""
+    """A density: a wave on the circle, or a normal density truncated to an interval or a square."""
 
     picture: Literal["grid"] = "grid"  # pyright: ignore[reportIncompatibleVariableOverride]
     domain: Literal["circle", "interval", "square"] = "circle"

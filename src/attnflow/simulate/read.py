@@ -1,4 +1,4 @@
-"""A file becomes a `Spec`, or one line that says which key is wrong, what was got and the cure."""
+"""From a file to a `Spec`, or to one line that says which key is wrong, what was got and the cure."""
 
 import dataclasses
 import pathlib
@@ -33,7 +33,7 @@ def read(file: pathlib.Path, seed: int | None = None) -> Spec:
         raise BadInput(f"{file.name} is not TOML: {error}; {_CURE}") from error
     try:
         spec = _spec(values if seed is None else values | {"seed": seed}).resolved(file.parent)
-        _used(values, spec)
+        _refuse_unread(values, spec)
         return spec
     except ValueError as error:
         raise BadInput(f"{file.name}: {error}") from error
@@ -79,7 +79,7 @@ def _table(values: Any, kind: type[Table], at: str) -> Table:
     return kind(**{key: converted(f"{at}.{key}", value, hints[key]) for key, value in values.items()})
 
 
-def _used(values: dict[str, Any], spec: Spec) -> None:
+def _refuse_unread(values: dict[str, Any], spec: Spec) -> None:
     """Raise if a file has a key that nothing would read: it asks for something that would not happen."""
     several = isinstance(values["law"], list)
     given, idle = {f"law[{i}]": head for i, head in enumerate(values["law"])} if several else {}, spec.unused()

@@ -1,4 +1,4 @@
-"""A simulation as a study: it is run, checked, drawn and reported like one."""
+"""A simulation is run, checked, drawn and reported like a study."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ class Result:
 
 class Simulation:
     """The simulation of a spec, an `attnflow.studies.Experiment`. Its files are looked for in a folder; `store` is where the states are
-    written while it runs, and from where a run goes on."""
+    written while it runs, and from which a run continues."""
 
     def __init__(self, folder: pathlib.Path, title: str, store: pathlib.Path | None = None):
         self.folder, self.store = folder, store
@@ -37,7 +37,7 @@ class Simulation:
         self.__doc__ = title
 
     def check(self, spec: Spec) -> None:
-        """Build everything and find the shape of the velocity: what does not fit together shows here, before anything runs."""
+        """Build everything and find the shape of the velocity: parts that do not fit together are refused here, before anything runs."""
         with _refused("measure: "):
             mu = spec.measure.build(spec.seed, self.folder)
         with _refused("law: "):
@@ -79,7 +79,7 @@ class Simulation:
         return result.spec.measure.checks(result.path)
 
     def measured(self, result: Result) -> dict[str, Any]:
-        """How it ended, the solver's figures, and the observables at the end."""
+        """How it ended, the solver's statistics, and the observables at the end."""
         last = {f"{name} at the end": values[-1] for name, values in result.observed.items() if len(values)}
         return {"status": str(result.path.status), "solver": result.path.stats} | last
 
@@ -92,7 +92,7 @@ class Simulation:
 
 @contextlib.contextmanager
 def _refused(place: str) -> Iterator[None]:
-    """What the library refuses when it is given the parts of a file is the user's input; later, a wrong type is an error of ours."""
+    """What the library refuses when it is given the parts of a file is the user's input; later, a wrong type is an error of the library."""
     with _in_memory(place):
         try:
             yield
@@ -112,6 +112,6 @@ def _in_memory(place: str = "") -> Iterator[None]:
 
 
 def _line(error: Exception) -> str:
-    """One line, in which the cure stands last: a long one is cut in the middle."""
+    """One line. The cure stands last, so that a long line is cut in the middle."""
     line = " ".join(str(error).split()) or type(error).__name__
     return line if len(line) <= 400 else f"{line[:250]} ... {line[-150:]}"

@@ -27,7 +27,7 @@ class Time:
     max_steps: Count = 100_000
 
     def check(self, measure: Measure) -> None:
-        """Raise if the times are none, or not for this measure."""
+        """Raise if the times are empty or do not suit this measure."""
         if self.t1 <= self.t0:
             raise ValueError(f"time.t1 must be after time.t0, got {self.t1} and {self.t0}")
         if (self.t1 - self.t0) / self.frames <= 4 * np.spacing(max(abs(self.t0), abs(self.t1))):
@@ -38,14 +38,14 @@ class Time:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Output:
-    """What to watch along the way, and whether to make a movie."""
+    """What to observe along the path, and whether to make a movie."""
 
     observe: list[Literal["energy", "clusters", "order", "effective_rank", "attention_entropy"]] = dataclasses.field(default_factory=list)
     radius: Positive = 0.2
     movie: bool = True
 
     def check(self, measure: Measure, heads: tuple[Law, ...]) -> None:
-        """Raise if something to watch is not of this measure and law."""
+        """Raise if an observable does not exist for this measure and law."""
         if "clusters" in self.observe and not measure.tokens:
             raise ValueError(f"output.observe: clusters are of particles, got the picture {measure.picture!r}; leave it out")
         if "energy" in self.observe and not measure.has_energy:
@@ -72,7 +72,7 @@ class Spec:
         return self.output.movie and self.measure.tokens and self.measure.dim <= 3
 
     def resolved(self, folder: pathlib.Path) -> "Spec":
-        """This spec with what the files of the measure say; `ValueError` for what single keys cannot show."""
+        """This spec with what the files of the measure say; `ValueError` if its keys do not fit together."""
         self.time.check(self.measure)
         self = dataclasses.replace(self, measure=self.measure.resolved(folder))
         self._check_room()
@@ -91,7 +91,7 @@ class Spec:
         return idle
 
     def _check_room(self) -> None:
-        """Raise unless the states and the matrices of the law are within half of the memory."""
+        """Raise unless the states and the matrices of the law fit into half of the memory."""
         (numbers, keys), dim = self.measure.size, self.measure.dim
         keys = [*keys, "time.frames"] + ["law.hidden"] * any(head.hidden for head in self.law)
         weights = sum(4 * dim * dim + 2 * head.hidden * dim for head in self.law)

@@ -1,4 +1,4 @@
-r"""What the bridge of a law to itself says of its score, and how fast its steps run (arXiv:2406.10823, arXiv:2110.11773).
+r"""What the bridge of a measure to itself says of its score, and how fast its steps run (arXiv:2406.10823, arXiv:2110.11773).
 
 Cost $\frac12 |x - y|^2$ and temperature $\varepsilon$: the kernel $e^{-|x-y|^2 / (2\varepsilon)}$, which Sinkhorn cannot tell from
 $e^{\langle x, y\rangle / \varepsilon}$. With the barycentric map $B$ of the bridge of $\rho$ to itself,
@@ -116,7 +116,7 @@ FAST = Spec(deviations=(1.0, 2.0), eps=(0.16, 0.08, 0.04), nodes=200, steps=4)
 
 
 def mixture() -> af.GaussianMixture:
-    """`1/2 N(-2, 1) + 1/2 N(2, 1)`, the law of the authors' experiments."""
+    """`1/2 N(-2, 1) + 1/2 N(2, 1)`, the density of the authors' experiments."""
     return af.GaussianMixture([0.5, 0.5], [[-2.0], [2.0]], [[[1.0]], [[1.0]]])
 
 

@@ -1,11 +1,11 @@
 r"""Under causal attention tokens gather around Renyi centers, and in the end around the first token (arXiv:2411.04990).
 
 Tokens come one after the other, and each sees those before it. A token farther than $\delta$ from all before it is a strong Renyi center:
-it is not drawn anywhere for a long time, and gathers those that come later. Shown here:
+it hardly moves for a long time, and gathers those that come later. Shown here:
 
 - uniform tokens have $1/p$ strong centers on average, $p$ the mass of a cap of radius $\delta$: $\pi/\delta$ on the circle,
   $1/\sin^2(\delta/2)$ on $S^2$;
-- for $V = I$ everybody ends at the first token, which never moves.
+- for $V = I$ every token ends at the first one, which never moves.
 """
 
 import dataclasses

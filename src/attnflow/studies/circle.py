@@ -1,10 +1,10 @@
-r"""The uniform law on the circle breaks up into as many clusters as its fastest mode has waves, three at $\beta = 5$ (arXiv:2410.23228).
+r"""The uniform density on the circle breaks up into as many clusters as its fastest mode has waves: 3 at $\beta = 5$ (arXiv:2410.23228).
 
-Around the uniform law mode $k$ grows at the rate $k^2 I_k(\beta) / (\beta I_0(\beta))$ under softmax attention, and on $S^{d-1}$ at
+Around the uniform density mode $k$ grows at the rate $k^2 I_k(\beta) / (\beta I_0(\beta))$ under softmax attention, and on $S^{d-1}$ at
 $k(k+d-2) I_{k+d/2-1}(\beta) / (\beta I_{d/2-1}(\beta))$. Measured here, each against the others:
 
 - the rates in closed form, from the law by automatic differentiation, and those of a density on a grid, on the circle and on spheres;
-- the number of clusters that white noise on the uniform law leads to, over many draws and inverse temperatures, and the fastest mode.
+- the number of clusters that white noise on the uniform density leads to, over many draws and inverse temperatures, and the fastest mode.
 """
 
 import dataclasses
@@ -34,13 +34,13 @@ _STEP = 0.02
 _PAPER = "arXiv:2410.23228"
 CLAIMS = {
     "rates": Claim(
-        r"Around the uniform law on $S^{d-1}$ mode $k$ grows at the rate "
+        r"Around the uniform density on $S^{d-1}$ mode $k$ grows at the rate "
         r"$\frac{k (k + d - 2)\, I_{k+d/2-1}(\beta)}{\beta\, I_{d/2-1}(\beta)}$ under softmax, "
         r"$\frac{k^2\, I_k(\beta)}{\beta\, I_0(\beta)}$ on the circle.",
         _PAPER,
         "proved",
     ),
-    "three": Claim(r"At $\beta = 5$ white noise on the uniform law of the circle leads to three clusters.", _PAPER, "numerics"),
+    "three": Claim(r"At $\beta = 5$ white noise on the uniform density of the circle leads to three clusters.", _PAPER, "numerics"),
     "clusters": Claim("The number of clusters of the metastable state is that of waves of the fastest mode.", _PAPER, "proved"),
 }
 
@@ -121,7 +121,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """The run, the rates on spheres, and the counts."""
     spec = Spec() if spec is None else spec
     ((ts, density),) = parts(lambda beta: _broken(beta, spec.amplitude, spec, spec.seed, frames=400), [spec.beta], "modes", progress)
-    counts = parts(lambda beta: _counts_at(beta, spec), spec.betas, "white noise on the uniform law", progress)
+    counts = parts(lambda beta: _counts_at(beta, spec), spec.betas, "white noise on the uniform density", progress)
     result = Result(spec, ts, density, [], clusters(density[-1]), np.array(counts))
     law = np.asarray(af.growth_rates(af.simple_attention(spec.beta, 2), 2, _MODES))
     circle = Sphere(2, _theory(spec.beta, 2), law, _slopes(ts[result.linear], result.amplitudes[result.linear]))
@@ -151,7 +151,7 @@ def clusters(density: Float[np.ndarray, " n"]) -> int:
 
 
 def _broken(beta: float, amplitude: float, spec: Spec, seed: int, frames: int) -> tuple[np.ndarray, np.ndarray]:
-    """White noise on the uniform law, until clusters have formed: times and densities over the uniform one.
+    """White noise on the uniform density, until clusters have formed: times and densities over the uniform one.
 
     While all is small next to nothing flows out of a cell, and a grid would take steps too long for the growth: they are bounded.
     """
@@ -172,7 +172,7 @@ def _slopes(ts: np.ndarray, amplitudes: np.ndarray) -> np.ndarray:
 
 def _on_bands(spec: Spec, dim: int, size: float = 1e-3) -> Sphere:
     """The rates on S^{dim-1} from runs that start at `1 + size Y_k` and `1 - size Y_k`: their difference has only odd orders of the size,
-    and is rid of what the grid makes of the uniform law itself."""
+    and is rid of what the grid makes of the uniform density itself."""
     axes = [af.Zonal(dim, spec.cells // 4)]
     law, uniform = af.simple_attention(spec.beta, dim), af.Grid.uniform(axes)
     theory, s, w = _theory(spec.beta, dim), np.asarray(uniform.points[:, 0]), np.asarray(uniform.weights)

@@ -1,17 +1,17 @@
-r"""At low temperature attention on the sphere is a linear flow, which ends on the dominating directions of $V B^\top$ (arXiv:2605.10931).
+r"""At low temperature attention on the sphere is a linear flow, which ends on the dominant directions of $V B^\top$ (arXiv:2605.10931).
 
 With the logit $\beta\langle B y, x\rangle$ the average
 $m(x) = \int e^{\beta\langle By, x\rangle}\, y \,d\mu(y) / \int e^{\beta\langle By, x\rangle} \,d\mu(y)$ tends to $B^\top x / |B^\top x|$ if
 $\mu$ has a positive density, and the flow to $x' = P_x V B^\top x / |B^\top x|$. Measured here:
 
 - the Laplace principle as a rate. With $B = I$, $\beta |m - x|$ tends to $((\frac{d-1}{2})^2 + |\nabla\log\rho|^2)^{1/2}$: $\frac{d-1}{2}$
-  for the uniform law. On the circle, on $S^2$ and on laws symmetric about an axis in $\mathbb{R}^4$ and $\mathbb{R}^8$;
-- the flow. For a smooth law the distance $W_2$ at a fixed time falls like $1/\beta$, on grids and on tokens; the theorem says
+  for the uniform measure. On the circle, on $S^2$ and on measures symmetric about an axis in $\mathbb{R}^4$ and $\mathbb{R}^8$;
+- the flow. For a smooth density the distance $W_2$ at a fixed time falls like $1/\beta$, on grids and on tokens; the theorem says
   $(\log(\beta+1)/\beta)^{1/2}$. Tokens stop following where the kernel becomes narrower than their gaps: their number must grow with
   $\beta$;
-- concentration. The law tends to the push-forward of the first one under $x \mapsto \Pi x / |\Pi x|$, with the spectral projector $\Pi$ of
-  $V B^\top$, which is oblique; the orthogonal one onto the same eigenspace gives another law. At a finite $\beta$ tokens come close to
-  that law, and leave it as they cluster, as the bound $(\log(\beta+1)/\beta)^{1/2} e^{Ct} + e^{-ct}$ lets them. ($B^\top$ maps the
+- concentration. The measure tends to the push-forward of the first one under $x \mapsto \Pi x / |\Pi x|$, with the spectral projector $\Pi$
+  of $V B^\top$, which is oblique; the orthogonal one onto the same eigenspace gives another measure. At a finite $\beta$ tokens come close
+  to that measure, and leave it as they cluster, as the bound $(\log(\beta+1)/\beta)^{1/2} e^{Ct} + e^{-ct}$ lets them. ($B^\top$ maps the
   eigenspace to itself here; if not, $n$ tokens soon have none near their keys, and leave earlier.)
 """
 
@@ -56,7 +56,7 @@ CLAIMS = {
         "proved",
     ),
     "flow": Claim(
-        r"$W_2$ of the law at $\beta$ to the flow $x' = P_x V B^T x / \lvert B^T x \rvert$ is $O((\log(\beta+1)/\beta)^{1/2})$.",
+        r"$W_2$ of the measure at $\beta$ to the flow $x' = P_x V B^T x / \lvert B^T x \rvert$ is $O((\log(\beta+1)/\beta)^{1/2})$.",
         _PAPER,
         "proved",
     ),
@@ -81,7 +81,7 @@ class Spec(Checked):
     betas: Annotated[tuple[Positive, ...], Meta(min_length=_LAST), RISING, GEOMETRIC] = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
     """the inverse temperatures, rising by one factor"""
     cells: Annotated[int, Meta(ge=16)] = 512
-    """how many cells the circle has; the angle of symmetric laws has half as many"""
+    """how many cells the circle has; the angle of symmetric measures has half as many"""
     frequency: Annotated[int, Meta(ge=4)] = 24
     """how fine the grid of $S^2$ is"""
     t1: Positive = 1.0
@@ -122,7 +122,7 @@ class Laplace:
 
 @dataclasses.dataclass(frozen=True)
 class Flow:
-    """`error[k]` is W2 at t1 between the law at `betas[k]` and the limit, from one start."""
+    """`error[k]` is W2 at t1 between the measure at `betas[k]` and the limit, from one start."""
 
     start: str
     betas: Float[np.ndarray, " k"]
@@ -188,7 +188,7 @@ def grids(spec: Spec) -> dict[str, list[Any]]:
 
 
 def principle(name: str, axes: list[Any], law: str, spec: Spec) -> Laplace:
-    """The average on a grid against x, for the uniform law or one with density `1 + x_1^2` up to a factor."""
+    """The average on a grid against x, for the uniform measure or one with density `1 + x_1^2` up to a factor."""
     mu = af.Grid.uniform(axes)
     x, d = mu.points, mu.dim
     slope = jnp.zeros(len(x))

@@ -10,9 +10,9 @@ on $\varepsilon$ over the squared distance of images. `measured` has the figures
 - pixels in $[0, 5]$, the default: 17; the squared distance to the nearest image is $5.4\,\varepsilon$, the total variance
   $17\,\varepsilon$.
 
-What one sees is not the heat flow of a density on $\mathbb{R}^{784}$, under which the total variance would grow by $784\,\varepsilon$ a
+What one sees is not the heat flow of a density on $\mathbb{R}^{784}$, under which the total variance would grow by $784\,\varepsilon$ per
 step and images would drown in noise. Tokens stay in the affine hull of the data; forward, each moves away from its neighbors, gains
-contrast to them, and all but stops when it sees none: the variance gains 0.16 % of $784\,\varepsilon$ a step, most of it in the first.
+contrast to them, and all but stops when it sees none: the variance gains 0.16 % of $784\,\varepsilon$ per step, most of it in the first.
 Reverse, images melt into those they resemble, of their own class or not. The way back from the forward flow leads towards the data, as
 slowly.
 """
@@ -41,14 +41,14 @@ _DRAWN = 5
 CLAIMS = {
     "heat": Claim(
         r"Images under $x \leftarrow 2x - B$ at $\varepsilon = 100$ stay in the affine hull of the data, and their variance gains a few "
-        r"per cent at most of the $784\, \varepsilon$ a step of the heat flow of a density on $R^{784}$: it is not that flow.",
+        r"per cent at most of the $784\, \varepsilon$ per step of the heat flow of a density on $R^{784}$: it is not that flow.",
         "poster of arXiv:2406.10823",
         "differs",
         r"heat flow with $\varepsilon = 10^2$ and $\rho_0 \sim \text{FashionMNIST}$",
         r"Our setting: images drawn at random, a white pixel has the value 5, a black one 0, $\varepsilon = 100$ in the cost "
         r"$\tfrac12 \lvert x - y \rvert^2$, bridges solved to $10^{-8}$. Images move to affine combinations of images, while "
         r"under the heat flow "
-        r"a density on $R^{784}$ gains the variance $784\, \varepsilon$ a step: theirs is another flow.",
+        r"a density on $R^{784}$ gains the variance $784\, \varepsilon$ per step: theirs is another flow.",
         "The caption names a picture and not a theorem, whose assumption, a smooth density, images do not have. It does not say how many "
         "images there are nor how pixels are scaled; with other values the numbers change, but not that images stay in their affine hull.",
     ),

@@ -1,9 +1,9 @@
 r"""The spectrum of $V$ decides what tokens tend to: a polytope, hyperplanes, polytope × subspace, or nothing (arXiv:2305.05465).
 
 Tokens in $\mathbb{R}^d$ under softmax attention with $A = I$, in the frame $z = e^{-tV} x$, from many random starts. The limit of each is
-found by `af.limit_shape`, which is told $V$ but not the theorem, and compared with `af.predict_limit`:
+found by `af.limit_shape`, which is given $V$ but not the theorem, and compared with `af.predict_limit`:
 
-- $V = I$: the tokens gather at the vertices of a polytope. The hull of $z$ only shrinks on the way;
+- $V = I$: the tokens gather at the vertices of a polytope. The hull of $z$ only shrinks over time;
 - $V$ with a simple largest eigenvalue: the product with the left eigenvector takes at most three values;
 - $V = I$ on a subspace and smaller on an invariant complement: a polytope in the one, anything in the other. In the plane the subspace is a
   line and the polytope a segment, so that these are hyperplanes again. The small eigenvalue is negative here: $z$ runs off along them;

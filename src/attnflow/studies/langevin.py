@@ -1,12 +1,12 @@
 r"""The self-bridge is the stationary Langevin pair up to $o(\varepsilon^2)$ in symmetric relative entropy (arXiv:2406.10823).
 
-Let $\ell$ be the law of $(X_0, X_\varepsilon)$ for $dX = \frac12 \nabla\log\rho\,dt + dB$ with $X_0 \sim \rho$, and $\pi$ the Schrodinger
-bridge of $\rho$ to itself at temperature $\varepsilon$. The theorem bounds $H(\ell|\pi) + H(\pi|\ell)$ by $C\varepsilon^2$ times the root
-of Fisher informations, one of which vanishes in the limit, so that it is $o(\varepsilon^2)$. The slides print the drift with the other
-sign, under which $\rho$ is not stationary.
+Let $\ell$ be the distribution of $(X_0, X_\varepsilon)$ for $dX = \frac12 \nabla\log\rho\,dt + dB$ with $X_0 \sim \rho$, and $\pi$ the
+Schrodinger bridge of $\rho$ to itself at temperature $\varepsilon$. The theorem bounds $H(\ell|\pi) + H(\pi|\ell)$ by $C\varepsilon^2$
+times the root of Fisher informations, one of which vanishes in the limit, so that it is $o(\varepsilon^2)$. The slides print the drift with
+the other sign, under which $\rho$ is not stationary.
 
 Measured here: it is of order $\varepsilon^4$. For $\mathcal{N}(0, 1)$ it is known in closed form,
-$\frac{\varepsilon^4}{1152} (1 + O(\varepsilon))$. For a smooth law on the line a formal expansion gives
+$\frac{\varepsilon^4}{1152} (1 + O(\varepsilon))$. For a smooth density on the line a formal expansion gives
 $\frac{\varepsilon^4}{72} \int (V'')^2 \,d\rho$, $V = \frac14 (\log\rho)'' + \frac18 ((\log\rho)')^2$: see `attnflow.theory.langevin`.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 CLAIMS = {
     "pair": Claim(
-        r"$H(l \mid \pi) + H(\pi \mid l) = o(\varepsilon^2)$, $\pi$ the self-bridge of $\rho$, $l$ the law of $(X_0, X_\varepsilon)$, "
-        r"$dX = \tfrac12 \nabla \log \rho\, dt + dB$, $X_0 \sim \rho$.",
+        r"$H(l \mid \pi) + H(\pi \mid l) = o(\varepsilon^2)$, $\pi$ the self-bridge of $\rho$, $l$ the distribution of "
+        r"$(X_0, X_\varepsilon)$, $dX = \tfrac12 \nabla \log \rho\, dt + dB$, $X_0 \sim \rho$.",
         "slides on arXiv:2406.10823, Theorem 1",
         "misprint",
         r"$dX = \tfrac12 \nabla g\, dt + dB$ with $\rho = e^{-g}$",
@@ -65,7 +65,7 @@ class Spec(Checked):
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """One law: `divergence[k]` is `H(l|pi) + H(pi|l)` at `eps[k]` on the grid, `closed` its closed form if there is one, `constant` its
-    limit over eps^4, `fisher` the Fisher information of the law."""
+    limit over eps^4, `fisher` the Fisher information of the density."""
 
     law: str
     eps: Float[np.ndarray, " k"]
@@ -101,7 +101,7 @@ def laws() -> dict[str, af.Gaussian | af.GaussianMixture]:
 
 
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
-    """Every law, on the grid; Gaussians in closed form too."""
+    """Every density, on the grid; Gaussians in closed form too."""
     spec = Spec() if spec is None else spec
     return Result(spec, parts(lambda item: compare(*item, spec), laws().items(), "bridge against Langevin", progress, like=Comparison))
 

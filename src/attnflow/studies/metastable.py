@@ -4,7 +4,7 @@ Tokens on the circle gather in a few clusters, which then seem to rest: each mer
 the energy climbs a staircase in $\log t$. Shown here, for five tokens:
 
 - $\beta = 4$ to $t = 400$, moved by `solve`: the energy with its plateaus;
-- $\beta$ from 500 to 4000 in physical time, to $\log t$ of some thousands, where no stepper of $t$ comes: the mergers and their times,
+- $\beta$ from 500 to 4000 in physical time, to $\log t$ of some thousands, which no stepper of $t$ reaches: the mergers and their times,
   against $\log t = \beta (1 - c) - \log(\beta (1 - c^2) (m_1/m_2 + m_2/m_1))$ for two clusters of masses $m_1$, $m_2$ at cosine $c$. In
   every state the pair that merges next is the closest one;
 - the time in which an angle with $u' = -c \log(\beta) \sin u$ comes down to $(\log(\beta) / \beta)^{1/2}$, which tends to $1/(2c)$;

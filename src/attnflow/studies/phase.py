@@ -9,8 +9,8 @@ $\frac2n e^{\beta g} (1-g) ((n-1)g+1)$, from $g = 0$. Measured here:
 - the time at which half of the pairs are together, against that curve, in each dimension. It comes a little early: cosines at the start are
   of size $d^{-1/2}$, and $e^{\beta\langle x, y\rangle}$ gives weight to the larger ones;
 - orthonormal tokens, which follow the curve exactly;
-- the same diagram for random values, $V = I + C / 4$ with $C$ from a Gaussian or a Wigner ensemble, one for all time or a fresh one a unit
-  of time. There is no curve for it.
+- the same diagram for random values, $V = I + C / 4$ with $C$ from a Gaussian or a Wigner ensemble, one for all time or a fresh one per
+  unit of time. There is no curve for it.
 """
 
 import dataclasses
@@ -152,7 +152,7 @@ def member(key: Any, beta: Any, *, n: int, dim: int, kind: str) -> Any:
 
 
 def random_member(key: Any, beta: Any, *, n: int, dim: int, weights: str, layers: int) -> Any:
-    """`A = beta I`, `V = I + C / 4`, C from an ensemble whose spectrum fills [-2, 2]: one for all time, or a fresh one a unit of time."""
+    """`A = beta I`, `V = I + C / 4`, C from an ensemble whose spectrum fills [-2, 2]: one for all time, or a fresh one per unit of time."""
     start, draw = jax.random.split(key)
     ensemble = af.matrices.wigner if weights == "wigner" else af.matrices.goe
 
@@ -256,7 +256,7 @@ def measured(result: Result) -> dict[str, Any]:
 
 
 def figure(result: Result) -> "matplotlib.figure.Figure":
-    """A row of diagrams a law, with the curve on top, and one for random matrices."""
+    """One row of diagrams per law, with the curve on top, and one for random matrices."""
     rows = [[d for d in result.diagrams if d.kind == kind] for kind in _KINDS] + ([result.random] if result.random else [])
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.27 * af.plot.PAGE * len(rows))

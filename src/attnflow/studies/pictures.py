@@ -161,7 +161,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
 
 
 def _compared(name: str, case: Case, spec: Spec, progress: bool) -> tuple[Rates, tuple[af.Grid, af.Grid, af.Particles]]:
-    """One case, a part; its grids and tokens are like the finest grid, and like a token of its space."""
+    """One case, which is one part; its grids and tokens are like the finest grid, and like a token of its space."""
     start = _starts(name, case, spec)[-1]
     like = Rates, (start, start, af.Particles(start.points[:1], space=start.space))
     return parts(lambda given: compare(*given, spec), [(name, case)], name, progress, like=like)[0]

@@ -1,14 +1,15 @@
-r"""Attention moves nearby laws to nearby laws and does not let a support outgrow $e^{t \lvert V \rvert}$ (arXiv:2501.18322).
+r"""Attention moves nearby measures to nearby measures and does not let a support outgrow $e^{t \lvert V \rvert}$ (arXiv:2501.18322).
 
-For initial laws in a ball of radius $R$ and softmax, L2 or Sinkhorn attention, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$, and
+For initial measures in a ball of radius $R$ and softmax, L2 or Sinkhorn attention, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$, and
 the radius of the support stays below $e^{t |V|} R(0)$. Measured here on densities on the line:
 
-- stability: from a law and the same law moved and stretched a little, $W_1$ and $W_2$ at the end are proportional to those at the start:
-  $C$ does not depend on how little. For Gaussians $C$ is known from the Gaussian picture, where the flow is an equation for mean and
+- stability: from a measure and the same measure moved and stretched a little, $W_1$ and $W_2$ at the end are proportional to those at the
+  start: $C$ does not depend on how little. For Gaussians $C$ is known from the Gaussian picture, where the flow is an equation for mean and
   variance;
-- the support: cells where the density is above $10^{-8}$ of its largest value. The scheme spreads a little mass by a cell a step, so that
-  even this is too wide, by a number of cells that hardly grows as they shrink; taken to cells of width 0 it is the radius of tokens, which
-  is exact. Unnormalized attention breaks the bound. (Hardmax keeps it, but sees the last cell with any mass: it is for tokens.)
+- the support: cells where the density is above $10^{-8}$ of its largest value. The scheme spreads a little mass by one cell per step,
+  so that even this is too wide, by a number of cells that hardly grows as they shrink; extrapolated to cells of width 0 it is the radius
+  of tokens, which is exact. Unnormalized attention breaks the bound. (Hardmax keeps it, but sees the last cell with any
+  mass: it is for tokens.)
 """
 
 import dataclasses
@@ -35,13 +36,13 @@ _MEAN, _DEVIATION = 0.3, 0.5
 # Densities below this part of the largest do not count as support.
 _THRESHOLD = 1e-8
 _FRAMES = 11
-# The laws; the theorem on nearby laws is about the first three.
+# The laws; the theorem on nearby measures is about the first three.
 _LAWS = ("softmax", "L2", "Sinkhorn", "sharp softmax", "unnormalized")
 
 _PAPER = "arXiv:2501.18322"
 CLAIMS = {
     "stability": Claim(
-        r"From laws in a ball of radius $R$, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$ for $t \le T$.", _PAPER, "proved"
+        r"From measures in a ball of radius $R$, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$ for $t \le T$.", _PAPER, "proved"
     ),
     "gaussian": Claim("Gaussians stay Gaussian, so that $C$ of two nearby ones is that of an ODE for mean and variance.", _PAPER, "proved"),
     "support": Claim(
@@ -61,7 +62,7 @@ class Spec(Checked):
     cells: Annotated[tuple[Annotated[int, Meta(ge=50)], ...], Meta(min_length=2), DOUBLING] = (100, 200, 400)
     """how many cells the line has; the last is used for stability"""
     shifts: Annotated[tuple[Annotated[float, Meta(gt=0, lt=0.5)], ...], Meta(min_length=3), DIFFERENT] = (0.2, 0.1, 0.05, 0.025)
-    """by how much the second law is moved, and stretched in proportion"""
+    """by how much the second measure is moved, and stretched in proportion"""
     tokens: Annotated[int, Meta(ge=100)] = 1000
     """how many tokens the radius is compared with"""
     laws: Annotated[tuple[str, ...], Meta(min_length=1), each_of(*_LAWS)] = _LAWS
@@ -130,7 +131,7 @@ def laws() -> dict[str, af.Attention]:
 
 
 def bump(x: Any, shift: float = 0.0) -> Any:
-    """A law of compact support, moved and stretched by a shift."""
+    """A density of compact support, moved and stretched by a shift."""
     half = _HALF * (1 + shift)
     u = (x[:, 0] - _CENTER - shift) / half
     return jnp.where(jnp.abs(u) < 1, 1 - u**2, 0) ** 3 * 35 / (32 * half)
@@ -145,7 +146,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
     spec = Spec() if spec is None else spec
     every = {name: law for name, law in laws().items() if name in spec.laws}
     pairs = itertools.product((name for name in every if name in _LAWS[:3]), ("bump", "Gaussian"))
-    stability = parts(lambda pair: _stability(pair[0], every[pair[0]], pair[1], spec), pairs, "nearby laws", progress, like=Stability)
+    stability = parts(lambda pair: _stability(pair[0], every[pair[0]], pair[1], spec), pairs, "nearby measures", progress, like=Stability)
     return Result(spec, stability, parts(lambda item: _support(*item, spec), every.items(), "supports", progress, like=Support))
 
 

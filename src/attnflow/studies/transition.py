@@ -1,14 +1,14 @@
 r"""With growing $\beta$ the transition of noisy attention from uniform to ordered turns from continuous to a jump (arXiv:2606.05140).
 
 Unnormalized attention with noise, $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = \frac12 \sigma^2 \Delta\mu$ on $S^{d-1}$, keeps
-the uniform law. As $\sigma$ falls the first mode of it becomes unstable at $\sigma_c(\beta)$. The paper proves that the transition is
+the uniform density. As $\sigma$ falls the first mode of it becomes unstable at $\sigma_c(\beta)$. The paper proves that the transition is
 continuous up to the $\beta$ with $I_{d/2+1}(\beta) / I_{d/2}(\beta) = 1/d$, and discontinuous beyond. Measured here:
 
 - the branch of ordered states, by continuation from the bifurcation, with the stability of each;
 - the curvature of the branch at the bifurcation, which is negative for a continuous transition, and the $\beta$ at which it changes sign;
-- where the free energy $\frac12 \sigma^2 \int \log\rho \,d\rho - E(\rho)$ of ordered and uniform law agree, which is where the transition
-  jumps;
-- a stationary state against a run of the density and one of noisy tokens, and that beyond the critical $\beta$ both laws can be stable.
+- where the free energy $\frac12 \sigma^2 \int \log\rho \,d\rho - E(\rho)$ of the ordered and the uniform density agree, which is where the
+  transition jumps;
+- a stationary state against a run of the density and one of noisy tokens, and that beyond the critical $\beta$ both states can be stable.
 """
 
 import dataclasses
@@ -38,12 +38,14 @@ _NODES = 12
 
 _PAPER = "arXiv:2606.05140"
 CLAIMS = {
-    "noise": Claim(r"As noise falls the uniform law loses stability at $\sigma_c(\beta)$, in its first mode alone.", _PAPER, "proved"),
+    "noise": Claim(r"As noise falls the uniform density loses stability at $\sigma_c(\beta)$, in its first mode alone.", _PAPER, "proved"),
     "critical": Claim(
         r"Noisy attention goes from continuous to a jump at the $\beta$ with $I_{d/2+1}(\beta) / I_{d/2}(\beta) = 1/d$.", _PAPER, "proved"
     ),
     "continuous": Claim(r"Up to the critical $\beta$ ordered states are stable, and there are none above $\sigma_c$.", _PAPER, "proved"),
-    "jump": Claim(r"Beyond the critical $\beta$ the branch folds; ordered and uniform law are stable above $\sigma_c$.", _PAPER, "proved"),
+    "jump": Claim(
+        r"Beyond the critical $\beta$ the branch folds; the ordered and the uniform density are stable above $\sigma_c$.", _PAPER, "proved"
+    ),
 }
 
 
@@ -69,8 +71,8 @@ class Spec(Checked):
 class Diagram:
     """The ordered states for one dimension and beta, with the noise over the critical one of the grid.
 
-    `excess` is their free energy less that of the uniform law at the same noise; `jump` has noise and order where it vanishes on the stable
-    part, `None` if the transition is continuous.
+    `excess` is their free energy less that of the uniform density at the same noise; `jump` has noise and order where it vanishes on the
+    stable part, `None` if the transition is continuous.
     """
 
     dim: int

@@ -1,6 +1,6 @@
-"""A part of a run as data: arrays, and how they hang together, in one npz file. Reading it runs nothing that the file says.
+"""A part of a run as data: arrays and their structure, in one npz file. Reading it runs nothing that the file says.
 
-What a part is says `like`, which the study has and the file has not:
+`like` says what a part is; the study has it, and the file does not:
 
 - `None`: plain data, that is numbers, strings, `None`, arrays of NumPy or JAX, and tuples, lists and dictionaries of such;
 - a dataclass: an object of it, with its fields by their annotations;
