@@ -32,7 +32,8 @@ class Simulation:
     written while it runs, and from which a run continues."""
 
     def __init__(self, folder: pathlib.Path, title: str, store: pathlib.Path | None = None):
-        self.folder, self.store = folder, store
+        self.folder: pathlib.Path = folder
+        self.store: pathlib.Path | None = store
         self.CLAIMS: dict[str, Claim] = {}
         self.__doc__ = title
 

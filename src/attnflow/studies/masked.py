@@ -8,9 +8,9 @@ $$\Gamma(s, x) = \left(0,\; V \frac{\int_{\tau \le s} e^{\langle A x, y\rangle}\
 Shown here, from one smooth density on a compact set, as a density on a grid and as tokens drawn from it:
 
 - tokens tend to the grid like $n^{-1/2}$. The distance is $W_2$ of the distributions of $x$ given that the order lies in a quarter of
-  $[0, 1]$: on the line $W_2$ of $n$ independent tokens to their distribution is of order $n^{-1/2}$, in the plane it is not; and the mask treats
-  each quarter differently. The first is shown and not fitted: a token at $s$ sees $n s$ others, so that the rate is $(n s)^{-1/2}$, whose
-  square is not integrable at $s = 0$;
+  $[0, 1]$: on the line $W_2$ of $n$ independent tokens to their distribution is of order $n^{-1/2}$, in the plane it is not; and the
+  mask treats each quarter differently. The first is shown and not fitted: a token at $s$ sees $n s$ others, so that the rate is
+  $(n s)^{-1/2}$, whose square is not integrable at $s = 0$;
 - the grid converges with order two along the line and along the order. The second needs a token to see half of its own cell of order;
   with the whole of it, as for tokens at the middles of the cells, it is order one;
 - the marginal in $s$ is kept to round-off;

@@ -13,8 +13,8 @@ are known: for $T = \lambda_k t$, the kernel of $e^{TP}$ from $\tau$ to the last
 $$G_T(\tau) = \frac{g'(\tau)}{g(1)} \sqrt{\frac{T}{L}}\, I_1(2\sqrt{T L}), \qquad L = \log\frac{g(1)}{g(\tau)}.$$
 
 So $n\, \partial\theta_n(t) / \partial\theta_j(0) \to 2 \sum_k G_{\lambda_k t}(\tau_j) \cos k(\theta_n - \theta_j)$. The first factor of $G$
-rises with $\tau$ (recency), the others fall from infinity at 0 (primacy). At $\tau = 1$ it rises if and only if $T < 2 (1 - e^{-a})$: then there
-is a minimum between.
+rises with $\tau$ (recency), the others fall from infinity at 0 (primacy). At $\tau = 1$ it rises if and only if $T < 2 (1 - e^{-a})$: then
+there is a minimum between.
 
 If all keys are the same, $e^{t(A - I)}$ with the ALiBi matrix $A$ itself is the rollout of attention; its last row is $G$ with $T = t$,
 times $e^{-t}$, and in the end the first token has all of it.

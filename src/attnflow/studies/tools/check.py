@@ -32,7 +32,7 @@ class Claim:
     derived: str = ""
     sure: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.status in NOT_AS_PRINTED) != bool(self.printed):
             raise ValueError(f"only a claim that is not as printed says what is printed, got {self.status!r} and {self.printed!r}")
         if {bool(self.derived), bool(self.sure)} != {self.status in ERRATA}:

@@ -32,7 +32,8 @@ class Of:
     """An object of a dataclass, some of whose fields are like what is given here."""
 
     def __init__(self, kind: type, **fields: Any):
-        self.kind, self.fields = kind, fields
+        self.kind: type = kind
+        self.fields: dict[str, Any] = fields
 
 
 def to_bytes(value: Any, like: Any = None) -> bytes:
