@@ -20,7 +20,7 @@ Self-attention as a flow of probability measures.
   attnflow claims [--run] [--fast]           the ledger of claims; measure them again
   attnflow bench [NAME ...]                  how fast it is, next to its peers
   attnflow completion bash|zsh|fish          completion for your shell
-  attnflow version                           the version, the engine in use, what is missing
+  attnflow version                           version, engine in use, what is missing
 
 Each command says more with --help. run, demo, simulate and claims take --json.
 Exit codes: 0, every claim holds; 1, one fails; 2, bad input, nothing is written;
