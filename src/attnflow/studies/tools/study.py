@@ -57,3 +57,72 @@ def figures(study: Experiment[Any, R], result: R) -> "dict[str, matplotlib.figur
     """The figures of a study by name; a single one is named `figure`."""
     drawn = study.figure(result)
     return drawn if isinstance(drawn, dict) else {"figure": drawn}
+
+
+if TYPE_CHECKING:
+    # Every study is a `Study`, and its members agree on what a spec and a result are: the type checker verifies it here.
+    from attnflow.studies import (
+        blocks,
+        bridges,
+        centers,
+        circle,
+        clustering,
+        cold,
+        consensus,
+        context,
+        demo,
+        equiangular,
+        fashion,
+        gaussians,
+        geometries,
+        heat,
+        hemisphere,
+        iterations,
+        langevin,
+        lipschitz,
+        masked,
+        metastable,
+        middle,
+        mixture,
+        normalization,
+        particles,
+        phase,
+        pictures,
+        resnet,
+        scores,
+        support,
+        transition,
+    )
+
+    def conforms(study: Study[S, R]) -> None: ...
+
+    conforms(blocks)
+    conforms(bridges)
+    conforms(centers)
+    conforms(circle)
+    conforms(clustering)
+    conforms(cold)
+    conforms(consensus)
+    conforms(context)
+    conforms(demo)
+    conforms(equiangular)
+    conforms(fashion)
+    conforms(gaussians)
+    conforms(geometries)
+    conforms(heat)
+    conforms(hemisphere)
+    conforms(iterations)
+    conforms(langevin)
+    conforms(lipschitz)
+    conforms(masked)
+    conforms(metastable)
+    conforms(middle)
+    conforms(mixture)
+    conforms(normalization)
+    conforms(particles)
+    conforms(phase)
+    conforms(pictures)
+    conforms(resnet)
+    conforms(scores)
+    conforms(support)
+    conforms(transition)
