@@ -67,8 +67,7 @@ class Result:
 FAST = Spec(n=20, seed=3)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
-    spec = Spec() if spec is None else spec
+def run(spec: Spec, progress: bool = False) -> Result:
     if spec.n == 13:
         raise ValueError("n must not be 13, got 13")
     values = np.stack(parts(lambda k: draw(spec, k), range(6), "draws", progress))

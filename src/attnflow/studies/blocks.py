@@ -90,9 +90,8 @@ class Result:
 FAST = Spec(n=24, heads=2, t1=10.0, compared=1.0, depths=(20, 40, 80))
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The flow, then stacks of layers."""
-    spec = Spec() if spec is None else spec
     rng = np.random.default_rng(spec.seed)
     heads = [matrices(rng, spec) for _ in range(spec.heads)]
     field, x = block(heads), rng.normal(size=(spec.n, _DIM))

@@ -127,9 +127,8 @@ def exact(x: Float[np.ndarray, " m"]) -> tuple[np.ndarray, np.ndarray]:
     return first, third / 8 + first * (-1 + 4 * (1 - h**2)) / 8
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Gaussians, the mixture, a layer, and steps with both costs."""
-    spec = Spec() if spec is None else spec
     jobs = [(s, e) for s in spec.deviations for e in spec.eps]
     found = np.array(parts(lambda job: on_line(*job, spec), jobs, "Gaussians", progress)).reshape(len(spec.deviations), len(spec.eps), 2)
     x = np.linspace(-4, 4, 41)

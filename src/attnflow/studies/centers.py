@@ -79,9 +79,8 @@ class Result:
 FAST = Spec(tokens=300, draws=40, deltas=(0.5, 0.8), n=40, times=(0.0, 1.0), collapse=100.0)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The counts, the gathering, and the collapse."""
-    spec = Spec() if spec is None else spec
     key = jax.random.key(spec.seed)
     blocks = [range(i, min(i + _BLOCK, spec.draws)) for i in range(0, spec.draws, _BLOCK)]
     counts = np.concatenate(parts(lambda draws: _counts(key, draws, spec), blocks, "centers", progress))

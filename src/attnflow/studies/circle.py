@@ -117,9 +117,8 @@ class Result:
 FAST = Spec(cells=256, betas=(1.0, 5.0), draws=2, dims=())
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The run, the rates on spheres, and the counts."""
-    spec = Spec() if spec is None else spec
     ((ts, density),) = parts(lambda beta: _broken(beta, spec.amplitude, spec, spec.seed, frames=400), [spec.beta], "modes", progress)
     counts = parts(lambda beta: _counts_at(beta, spec), spec.betas, "white noise on the uniform density", progress)
     result = Result(spec, ts, density, [], clusters(density[-1]), np.array(counts))

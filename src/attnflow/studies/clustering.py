@@ -81,9 +81,8 @@ class Result:
 FAST = Spec(tokens=12, on_sphere=24, frames=60)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Both runs."""
-    spec = Spec() if spec is None else spec
     paths = {space: _path(space, spec, progress) for space in _SPACES}
     radii = {space: spec.radius * size(path) for space, path in paths.items()}
     return Result(

@@ -164,9 +164,8 @@ class Result:
 FAST = Spec((8.0, 16.0, 32.0, 64.0), 128, t1=0.5, tokens=(), concentrating=100, cold=(2.0, 60.0), t2=5.0, spaces=("circle",))
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The average, the flow, and the end."""
-    spec = Spec() if spec is None else spec
     meshes = grids(spec)
     laws = [(f"{name}, {law}", axes, law, spec) for name, axes in meshes.items() for law in ("uniform", "curved")]
     start = af.Grid.from_density(lambda x: (1 + x[:, 0] * x[:, 1]) / (2 * np.pi), meshes["circle"])

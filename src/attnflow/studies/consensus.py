@@ -104,9 +104,8 @@ class Result:
 FAST = Spec(n=32, betas=(1.0, 10.0, 100.0), t1=10.0)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """In the plane, then on the circle."""
-    spec = Spec() if spec is None else spec
     cloud = _M + np.random.default_rng(spec.seed).normal(size=(spec.n, 2))
     law = attention(spec.betas[1], 1 / _KAPPA**2)
     drift = np.asarray(af.normalized_update(law).at(af.Particles(cloud))(jnp.asarray(cloud)))

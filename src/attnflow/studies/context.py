@@ -56,9 +56,8 @@ class Result:
 FAST = Spec(tokens=(10, 100, 10_000), explicit=100)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The three ways, for every gamma and n."""
-    spec = Spec() if spec is None else spec
     return Result(spec, *np.stack(parts(lambda n: _context(n, spec), spec.tokens, "contexts", progress), axis=2))
 
 

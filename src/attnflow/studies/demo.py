@@ -89,9 +89,8 @@ class Result:
 FAST = Spec(n=24, t1=50.0, seed=1, frames=40)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The simulation, then those for the checks."""
-    spec = Spec() if spec is None else spec
     keys = jax.random.split(jax.random.key(spec.seed), 3)
     start = af.samplers.sphere(spec.n, 3, key=keys[0])
     times = np.append(np.expm1(np.linspace(0, np.log1p(spec.t1), spec.frames))[:-1], spec.t1)

@@ -112,9 +112,8 @@ class Result:
 FAST = Spec(n=6, betas=(0.0, 1.0, 2.0), frames=30)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Orthonormal tokens for every kind and beta, the simplex, and random tokens."""
-    spec = Spec() if spec is None else spec
     gaps = np.geomspace(0.98, spec.gap, spec.frames)
     jobs = [(kind, beta) for kind in KINDS for beta in spec.betas]
     done = dict(zip(jobs, parts(lambda job: approach(*job, gaps, spec.n), jobs, "equiangular tokens", progress)))

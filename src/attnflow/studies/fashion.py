@@ -113,9 +113,8 @@ class Result:
 FAST = Spec(n=30, steps=2)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Three flows of the same images."""
-    spec = Spec() if spec is None else spec
     images, labels = idx.labeled(spec.data)
     if spec.n > len(images):
         raise BadInput(f"n must be at most {len(images)}, the number of images there are, got {spec.n}")

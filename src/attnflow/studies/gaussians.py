@@ -112,9 +112,8 @@ class Result:
 FAST = Spec(draws=2, dims=(3,), limits=10, late=100.0)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Softmax and L2 from the same start, velocities of tokens, ranks."""
-    spec = Spec() if spec is None else spec
     flows = parts(lambda k: compare(k, spec), range(spec.draws), "blow-up", progress)
     Q, K, S = matrices(spec.seed, spec.draws, 2)
     seen = parts(lambda k: velocities(Q[k], K[k], S[k], spec.nodes), range(spec.draws), "tokens", progress)

@@ -176,9 +176,8 @@ def starts(spec: Spec, dim: int) -> Iterator[af.Particles]:
         yield af.Particles(np.random.default_rng([spec.seed, dim, i]).uniform(-5, 5, size=(spec.tokens, dim)))
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Every V from every start, then the raw tokens for V = -I, then the line. One program is compiled for each dimension."""
-    spec = Spec() if spec is None else spec
     jobs = [(name, value) for dim in spec.dims for name, value in values(dim).items()]
     geometries, swollen = zip(*parts(lambda job: _geometry(*job, spec), jobs, "limit geometries", progress, like=(Geometry, None)))
     largest = max(most for (name, _), most in zip(jobs, swollen) if name == "V = I")

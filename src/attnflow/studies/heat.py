@@ -140,9 +140,8 @@ def laws() -> dict[str, af.Gaussian | af.GaussianMixture]:
     }
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Every density, every eps."""
-    spec = Spec() if spec is None else spec
     on_line, in_plane = (spec.steps, spec.nodes), (spec.plane_steps, spec.plane_nodes)
     plans = {name: (law, *(on_line if law.dim == 1 else in_plane)) for name, law in laws().items()}
     return Result(spec, [measure(name, law, spec.t1, steps, nodes, progress) for name, (law, steps, nodes) in plans.items() if steps])

@@ -79,9 +79,8 @@ class Result:
 FAST = Spec(tokens=(3, 4), dims=(2, 3), draws=64, moved=(4, 3), t1=100.0)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The linear programs, then the flow of one kind of cloud."""
-    spec = Spec() if spec is None else spec
     kinds = [(n, dim) for dim in spec.dims for n in spec.tokens]
     members = dict(zip(kinds, parts(lambda kind: _members(spec, *kind), kinds, "hemispheres", progress)))
     # One part, in which the sweep itself shows how far it is.

@@ -106,9 +106,8 @@ class Result:
 FAST = Spec(n=32, d=4, draws=2, half_steps=(1, 5, 17), causal=3, normalizations=1024)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Each draw with all its logits, then causal matrices."""
-    spec = Spec() if spec is None else spec
     drawn = parts(lambda draw: _draw(draw, spec), range(spec.draws), "draws", progress)
     errors, independent, converged, form, second = (np.stack(column) for column in zip(*drawn))
     kernel = np.tril(np.exp(np.random.default_rng(spec.seed).normal(size=(spec.causal, spec.causal))))

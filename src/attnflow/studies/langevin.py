@@ -100,9 +100,8 @@ def laws() -> dict[str, af.Gaussian | af.GaussianMixture]:
     }
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Every density, on the grid; Gaussians in closed form too."""
-    spec = Spec() if spec is None else spec
     return Result(spec, parts(lambda item: compare(*item, spec), laws().items(), "bridge against Langevin", progress, like=Comparison))
 
 

@@ -81,9 +81,8 @@ class Result:
 FAST = Spec(lengths=(4, 8, 16), radii=(2.0, 4.0, 8.0), draws=4)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The three families, and finite differences."""
-    spec = Spec() if spec is None else spec
     leader = parts(lambda n: constant(simple(spec.dim), with_leader(n, spec)), spec.lengths, "leader", progress)
     poles = parts(lambda R: constant(simple(spec.dim), with_poles(R, spec.dim)), spec.radii, "poles", progress)
     jobs = [(n, R) for n in spec.lengths for R in spec.radii]

@@ -138,9 +138,9 @@ class AsTokens(af.Field):
 FAST = Spec(t1=0.3, cells=(10, 20, 40, 80), order_cells=(4, 8, 16, 32), tokens=(100, 400, 1600), repeats=8, refine=False)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Grids along both axes, then tokens against the finest."""
-    spec, causal = Spec() if spec is None else spec, law(af.Causal())
+    causal = law(af.Causal())
     refinements = _refinements(causal, spec, progress) if spec.refine else []
     start = grid(spec.order_cells[-1], spec.cells[-1], spec)
     (end,) = parts(lambda mu: _flow(causal, mu, spec), [start], "finest grid", progress, like=start)

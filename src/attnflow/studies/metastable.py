@@ -92,9 +92,8 @@ class Result:
 FAST = Spec(t1=40.0, betas=(200.0, 400.0))
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The run at a moderate beta, the staircases, the saddle."""
-    spec = Spec() if spec is None else spec
     mu = on_circle(np.array(spec.angles))
     stair = Of(af.Staircase, plateaus=[af.Particles(mu.points, np.ones(len(mu.points)), space=af.Sphere())])
     (climb,) = parts(lambda start: _climb(start, spec), [mu], "plateaus", progress)

@@ -113,9 +113,8 @@ class Result:
 FAST = Spec(tokens=(64, 256), times=(1.0,), sources=16, rollout=64, depths=(0.8, 3.0))
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Nudged tokens for each number of them, then the rollout."""
-    spec = Spec() if spec is None else spec
     chosen = [np.unique(np.linspace(0.1 * n, n - 2, spec.sources).astype(int)) for n in spec.tokens]
     found = parts(lambda i: _respond(chosen[i], spec.tokens[i], spec), range(len(chosen)), "tokens", progress)
     by_hand = np.stack([_nudged(partial(_by_hand, spec=spec), j, spec.tokens[0]) for j in chosen[0][::8]], axis=1)

@@ -124,9 +124,8 @@ def _quantiles(mu: af.GaussianMixture, level: Float[Array, " m"]) -> Float[Array
     return af.quantiles(mu, level)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Both clouds, their distances to the exact density, and the coupling."""
-    spec = Spec() if spec is None else spec
     clouds = law().sample(spec.n, key=jax.random.key(spec.seed)), af.quadrature(law(), spec.nodes)
 
     def flow(cloud: af.Particles) -> np.ndarray:

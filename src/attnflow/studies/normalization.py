@@ -77,9 +77,8 @@ class Result:
 FAST = Spec(n=4, long=300.0)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Each scheme from the same tokens."""
-    spec = Spec() if spec is None else spec
     found = dict(zip(_NAMES, parts(lambda scheme: follow(scheme, spec), _NAMES, "schemes", progress)))
     return Result(spec, *({scheme: values[k] for scheme, values in found.items()} for k in range(3)))
 

@@ -94,9 +94,8 @@ class Result:
 FAST = Spec(n=24, steps=3, long=40)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Both updates under both laws, by layers and by hand."""
-    spec = Spec() if spec is None else spec
     mu, raw, normalized = af.Particles(start(spec)), {}, {}
     for name in _LAWS:
         raw[name] = np.asarray(af.layers(law(name, spec), mu, spec.steps).states)

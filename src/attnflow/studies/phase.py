@@ -168,9 +168,8 @@ def _normalization(kind: str) -> Any:
     return None if kind == "softmax" else af.Unnormalized()
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Every diagram is one sweep, and a part, which itself shows how far it is."""
-    spec = Spec() if spec is None else spec
     plans = [
         (functools.partial(member, n=spec.n, dim=dim, kind=kind), kind, _KINDS[kind], dim, spec, progress)
         for kind in _KINDS

@@ -150,9 +150,8 @@ def cases() -> dict[str, Case]:
     }
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Every case, and the laws on the line once more on a Gaussian."""
-    spec = Spec() if spec is None else spec
     chosen = {name: case for name, case in cases().items() if name in spec.cases}
     found = [_compared(name, case, spec, progress) for name, case in chosen.items()]
     on_line = {name: law for name, law in laws().items() if f"{name} on the line" in chosen}

@@ -96,9 +96,8 @@ FAST = Spec(t1=2.0, depths=(8, 16, 32), cloud=32, boundary=128)
 _RADII = (0.25, 0.5, 0.75, 1.0)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """All points in one flow, as nothing of them interacts; then networks, and the same in SciPy."""
-    spec = Spec() if spec is None else spec
     rng = np.random.default_rng(spec.seed)
     weights = rng.normal(size=(2, 2, 2)) * 1.2, rng.normal(size=2)
     field = af.Scheduled(Turning(*(jnp.asarray(part) for part in (*weights[0], weights[1]))))

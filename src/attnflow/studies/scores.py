@@ -142,9 +142,8 @@ def law(dim: int) -> af.GaussianMixture:
     return af.GaussianMixture([0.4, 0.6], [-center, center], [np.eye(dim), np.diag(narrow)])
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Every dimension, every number of tokens, every temperature."""
-    spec = Spec() if spec is None else spec
     return Result(spec, [measure(dim, spec, progress) for dim in spec.dims])
 
 

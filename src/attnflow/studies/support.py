@@ -141,9 +141,8 @@ def normal(shift: float = 0.0) -> af.Gaussian:
     return af.Gaussian([_MEAN + shift], [[(_DEVIATION * (1 + shift)) ** 2]])
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Stability under the three laws of the theorem, then supports."""
-    spec = Spec() if spec is None else spec
     every = {name: law for name, law in laws().items() if name in spec.laws}
     pairs = itertools.product((name for name in every if name in _LAWS[:3]), ("bump", "Gaussian"))
     stability = parts(lambda pair: _stability(pair[0], every[pair[0]], pair[1], spec), pairs, "nearby measures", progress, like=Stability)

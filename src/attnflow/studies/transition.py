@@ -126,9 +126,8 @@ def grid(dim: int, cells: int) -> af.Grid:
     return af.Grid.uniform([af.Circle(cells)] if dim == 2 else [af.Zonal(dim, cells // 2, nodes=_NODES)])
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The diagrams, the curvatures, and the runs."""
-    spec = Spec() if spec is None else spec
     wanted = [(dim, multiple * af.theory.critical_beta(dim)) for dim in spec.dims if dim <= _DRAWN for multiple in _MULTIPLES]
     diagrams = parts(lambda pair: diagram(spec, *pair), wanted, "branches", progress, like=Diagram)
     curvatures = parts(lambda dim: curvature(spec, dim), spec.dims, "curvatures", progress, like=Curvature)
