@@ -59,7 +59,7 @@ def test_a_check_of_a_claim_that_is_not_there_is_an_error():
 
 def test_a_claim_says_what_is_printed_just_if_that_is_something_else():
     for status, *words in (("misprint", "", "d", "s"), ("differs", "", "d", "s"), ("sharper than stated", ""), ("proved", "something")):
-        with pytest.raises(ValueError, match="just a claim that is not as printed says what is printed"):
+        with pytest.raises(ValueError, match="only a claim that is not as printed says what is printed"):
             Claim("A", "arXiv:0000.00001", status, *words)
     for status, *words in (
         ("misprint", "p"),
@@ -68,7 +68,7 @@ def test_a_claim_says_what_is_printed_just_if_that_is_something_else():
         ("sharper than stated", "p", "d", "s"),
         ("proved", "", "d", "s"),
     ):
-        with pytest.raises(ValueError, match="just a misprint or a difference has a derivation and how sure it is"):
+        with pytest.raises(ValueError, match="only a misprint or a difference has a derivation and how sure it is"):
             Claim("A", "arXiv:0000.00001", status, *words)
 
 
@@ -271,8 +271,10 @@ def test_the_claims_of_a_study_are_measured_again(tmp_path, monkeypatch, capsys)
     assert main([*words, "--resume"]) == 0
 
 
-def test_the_record_that_ships_has_every_claim_and_the_page_is_made_from_it():
+def test_the_record_that_ships_has_every_claim_and_the_page_is_made_from_it(tmp_path):
     found = ledger.recorded()
+    ledger.save([], tmp_path / "ledger.json")
+    assert ledger.RECORD.read_bytes() == (tmp_path / "ledger.json").read_bytes(), "its words and specs are those of the studies"
     assert [entry.id for entry in found if entry.verdict != "holds"] == [], "attnflow claims --run --fast --save measures them"
     page = ledger.RECORD.parents[2] / "docs" / "ledger.md"
     assert page.read_text() == ledger.markdown(found)

@@ -13,9 +13,10 @@ import os
 import pathlib
 import signal
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from attnflow.report.carry_out import judged, parameters
+from attnflow.report.carry_out import carry_out, judged, parameters
+from attnflow.report.folder import Folder
 from attnflow.report.plain import plain
 from attnflow.studies import BadInput, studies
 from attnflow.studies.tools.check import ERRATA, NOT_AS_PRINTED, Check, used_in_words
@@ -56,27 +57,39 @@ def recorded() -> list[Entry]:
     return [_with_result(claim, found.get(claim.id)) for claim in claims()]
 
 
-def measure(name: str, fast: bool = True) -> tuple[str, list[Entry], str]:
-    """Run a study: its name, its claims with what was measured, and what kept it from running, if anything did."""
+class Measured(NamedTuple):
+    """The claims of a study with what was measured, and what kept it from running, if anything did."""
+
+    study: str
+    entries: list[Entry]
+    why: str = ""
+
+
+def measure(name: str, *, fast: bool = True, out: pathlib.Path | None = None, resume: bool = False) -> Measured:
+    """Run a study, at its fast size or at that of its source; with `out`, its report is written to a folder there."""
     study = studies()[name]
+    spec = study.FAST if fast else study.Spec()
     try:
-        checks = study.checks(study.run(study.FAST if fast else study.Spec()))
+        if out is None:
+            found = judged(study, name, study.checks(study.run(spec)))
+        else:
+            command = f"attnflow run {name}{' --fast' if fast else ''} --out {out / name}"
+            found = carry_out(name, study, spec, Folder(out / name, resume=resume), command, progress=False).record["claims"]
     except BadInput as error:
-        return name, [Entry(**claim) for claim in judged(study, name, [])], str(error)
-    return name, [Entry(**claim) for claim in plain(judged(study, name, checks))], ""
+        return Measured(name, [Entry(**claim) for claim in judged(study, name, [])], str(error))
+    return Measured(name, [Entry(**claim) for claim in plain(found)])
 
 
-def measure_all(names: Iterable[str], work: Callable[[str], Any], workers: int | None = None, progress: bool = False) -> list[Any]:
-    """`work` on every study, each in a process of its own: it is compilation that takes long, and that is one thread's work."""
+def measure_all(names: Iterable[str], work: Callable[[str], Measured], *, progress: bool = False) -> list[Measured]:
+    """`work` on every study, each in a process of its own: most of the time is compilation, which uses one thread."""
     from rich.progress import Progress
 
     names = list(names)
-    context = multiprocessing.get_context("spawn")
-    found: dict[str, Any] = {}
-    # A new process a study: compiled programs fill the memory.
+    found: dict[str, Measured] = {}
+    # A new process for each study: compiled programs fill the memory.
     pool = concurrent.futures.ProcessPoolExecutor(
-        workers or os.cpu_count(),
-        mp_context=context,
+        os.cpu_count(),
+        mp_context=multiprocessing.get_context("spawn"),
         max_tasks_per_child=1,
         # Ctrl-C reaches all processes; this one ends the others.
         initializer=signal.signal,
@@ -99,8 +112,8 @@ def measure_all(names: Iterable[str], work: Callable[[str], Any], workers: int |
 
 
 def save(entries: list[Entry], file: pathlib.Path | None = None) -> None:
-    """Write the table that ships with the package: these entries, and of the studies that they are not of what the record has. Specs are
-    noted with it, as they say how large the runs were."""
+    """Write the table that ships with the package: these entries and, for all other studies, those of the record. The specs are noted with
+    it, as they say how large the runs were."""
     measured = {entry.study for entry in entries}
     new = {entry.id: entry for entry in entries}
     entries = [new[old.id] if old.study in measured else old for old in recorded()]

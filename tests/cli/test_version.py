@@ -1,4 +1,4 @@
-"""`attnflow version` says what is installed, what serves, and how to get what is missing."""
+"""`attnflow version` prints what is installed, which engine is in use, and how to get what is missing."""
 
 import json
 import pathlib

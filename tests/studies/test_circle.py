@@ -1,4 +1,4 @@
-"""The study of the uniform law on the circle at a small size: clusters, that its checks can fail, and its figure."""
+"""The study of the uniform density on the circle at a small size: clusters, that its checks can fail, and its figure."""
 
 import dataclasses
 

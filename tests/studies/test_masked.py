@@ -74,7 +74,7 @@ def test_each_check_can_fail(result):
     ]
     assert failed(drift=1e-9) == ["largest change of the marginal in $s$"]
     assert failed(first_token=0.1) == [r"the first one moves alone, $\lvert x(t) - e^{tV} x(0) \rvert$"]
-    assert failed(first_cell=0.1) == ["$W_2$ of the first cell of order to its law without a mask"]
+    assert failed(first_cell=0.1) == ["$W_2$ of the first cell of order to its flow without a mask"]
 
 
 def test_the_figure(result, tmp_path):

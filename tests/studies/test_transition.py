@@ -28,8 +28,8 @@ def test_the_critical_beta(result):
 
 
 def test_a_continuous_transition_and_a_jump(result):
-    """Below the critical beta states have less free energy than the uniform law all along; beyond it those that begin at the bifurcation
-    have more, and the jump lies between bifurcation and fold."""
+    """Below the critical beta states have less free energy than the uniform density all along; beyond it those that begin at the
+    bifurcation have more, and the jump lies between bifurcation and fold."""
     below, _, beyond = result.diagrams
     assert below.jump is None
     assert (below.excess[1:] < 0).all()

@@ -12,7 +12,7 @@ HELP = """usage: attnflow COMMAND
 
 Self-attention as a flow of probability measures.
 
-  attnflow list                              the studies, a line each
+  attnflow list                              the studies, one per line
   attnflow run STUDY [options] [--out DIR]   a study: claims, data, figures, a report
   attnflow demo [options] [--out DIR]        tokens that cluster on the sphere, a movie
   attnflow simulate SPEC.toml [--out DIR]    a law of your own; --check only validates
@@ -20,13 +20,13 @@ Self-attention as a flow of probability measures.
   attnflow claims [--run] [--fast]           the ledger of claims; measure them again
   attnflow bench [NAME ...]                  how fast it is, next to its peers
   attnflow completion bash|zsh|fish          completion for your shell
-  attnflow version                           the version, what serves, what is missing
+  attnflow version                           version, engine in use, what is missing
 
 Each command says more with --help. run, demo, simulate and claims take --json.
 Exit codes: 0, every claim holds; 1, one fails; 2, bad input, nothing is written;
 130, interrupted."""
 
-# The module of each command, in which the function has the same name with a line after it.
+# The module of each command; its function there has the same name with an underscore after it.
 COMMANDS = {
     "list": "study",
     "run": "study",
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     first, *rest = (sys.argv[1:] if argv is None else list(argv)) or [""]
     first = first.removeprefix("--") if first == "--version" else first
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal or a file that has no Greek letters gets question marks.
+        # A terminal or a file that cannot encode Greek letters gets question marks.
         sys.stdout.reconfigure(errors="replace")
     try:
         if first in ("-h", "--help", "help"):
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader, such as head, has seen enough.
+        # The reader, such as head, has closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (BadInput, OSError) as error:

@@ -12,19 +12,21 @@ from typing import Annotated, Any
 
 from attnflow.studies.tools.check import BadInput
 
-# The options of everything that writes a folder: type, default, help.
-RUN: dict[str, tuple[Any, Any, str]] = {
-    "resume": (bool, False, "go on with the run in that folder, where it was cut off"),
+# By name: type, default, help.
+Options = dict[str, tuple[Any, Any, str]]
+# The options of everything that writes a folder.
+RUN: Options = {
+    "resume": (bool, False, "continue the run in that folder where it was interrupted"),
     "overwrite": (bool, False, "replace the run in that folder"),
     "movie": (bool, True, "whether to make the movie, where there is one"),
     "json": (bool, False, "print the record as JSON and nothing else"),
 }
-OUT = "the folder to write to; it is made if need be"
+OUT = "the folder to write to; it is created if need be"
 
 
-def parse(prog: str, text: str, argv: Sequence[str], options: dict[str, tuple[Any, Any, str]], spec: Any = None) -> Any | None:
+def parse(prog: str, text: str, argv: Sequence[str], options: Options, spec: Any = None) -> Any | None:
     """The values of the options, and of the fields of `spec` if it is given, as attributes; `None` if help was asked for, which is printed.
-    An option with the name in capitals is an argument without a name. `...` marks what has no default. The rest is as in `spec`."""
+    An option whose name is in capitals is positional; `...` marks what has no default. The defaults of the fields are those of `spec`."""
     import tyro
 
     fields: list[Any] = []

@@ -34,7 +34,7 @@ def bench_(argv: list[str]) -> int:
     root = pathlib.Path(__file__).parents[3]
     if not (root / "benchmarks" / "__main__.py").is_file():
         raise BadInput("benchmarks come with the sources, and this is an installed package; clone the repository and run make bench")
-    # One file a question; the others are what these share.
+    # One file per question; the other files are what these share.
     known = sorted(file.stem for file in (root / "benchmarks").glob("*.py") if "\ndef run(" in file.read_text(encoding="utf-8"))
     if argv in (["-h"], ["--help"]):
         print(f"usage: attnflow bench [NAME ...]\n\nHow fast it is, next to its peers in the same run. The names are {', '.join(known)}.")

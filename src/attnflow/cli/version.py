@@ -1,4 +1,4 @@
-"""`attnflow version`: what is installed, what serves, what is missing and how to get it."""
+"""`attnflow version`: what is installed, which engine is in use, what is missing and how to get it."""
 
 import json
 import pathlib
@@ -17,12 +17,12 @@ _ENGINES = {
     "pending": "native, once the kernel is compiled",
     "xla": "XLA's tiles, with the same sums to rounding",
 }
-# What an extra is for, in the order in which they are told.
+# What an extra is for, in the order in which they are printed.
 _EXTRAS = {"": "attnflow itself", "test": "the tests", "bench": "the benchmarks", "docs": "the site", "lint": "the linters"}
 
 
 def version_(argv: list[str]) -> int:
-    """Print it, the version itself first; with `--json` for scripts."""
+    """Print what is installed, the version first; with `--json` for scripts."""
     if argv == ["--json"]:
         print(json.dumps(installed(), indent=2))
         return 0
@@ -88,7 +88,7 @@ def _requirements() -> list[str]:
     try:
         return metadata.requires("attnflow") or []
     except metadata.PackageNotFoundError:
-        # A source tree on the path, which nobody installed.
+        # A source tree on the path that was not installed.
         return []
 
 

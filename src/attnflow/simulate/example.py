@@ -30,7 +30,7 @@ start = "uniform"             # on the sphere: uniform, hemisphere or orthonorma
 # mode = 1                    # circle: 1 + amplitude cos(mode angle)
 # amplitude = 0.01
 # # half_width = 5.0          # interval and square: from -half_width to half_width
-# # deviation = 1.0           # the standard deviation of the normal law there
+# # deviation = 1.0           # the standard deviation of the normal density
 
 [law]                         # needed; for several heads, as many [[law]] tables
 logit = "dot_product"         # <Qx, Ky> / temperature, or

@@ -1,15 +1,15 @@
-r"""The uniform law on the circle breaks up into as many clusters as its fastest mode has waves, three at $\beta = 5$ (arXiv:2410.23228).
+r"""The uniform density on the circle breaks up into as many clusters as its fastest mode has waves: 3 at $\beta = 5$ (arXiv:2410.23228).
 
-Around the uniform law mode $k$ grows at the rate $k^2 I_k(\beta) / (\beta I_0(\beta))$ under softmax attention, and on $S^{d-1}$ at
+Around the uniform density mode $k$ grows at the rate $k^2 I_k(\beta) / (\beta I_0(\beta))$ under softmax attention, and on $S^{d-1}$ at
 $k(k+d-2) I_{k+d/2-1}(\beta) / (\beta I_{d/2-1}(\beta))$. Measured here, each against the others:
 
 - the rates in closed form, from the law by automatic differentiation, and those of a density on a grid, on the circle and on spheres;
-- the number of clusters that white noise on the uniform law leads to, over many draws and inverse temperatures, and the fastest mode.
+- the number of clusters that white noise on the uniform density leads to, over many draws and inverse temperatures, and the fastest mode.
 """
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +18,7 @@ from jaxtyping import Float
 import attnflow as af
 from attnflow.numerics.special import zonal_harmonic
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -33,51 +34,52 @@ _STEP = 0.02
 _PAPER = "arXiv:2410.23228"
 CLAIMS = {
     "rates": Claim(
-        r"Around the uniform law on $S^{d-1}$ mode $k$ grows at the rate "
+        r"Around the uniform density on $S^{d-1}$ mode $k$ grows at the rate "
         r"$\frac{k (k + d - 2)\, I_{k+d/2-1}(\beta)}{\beta\, I_{d/2-1}(\beta)}$ under softmax, "
         r"$\frac{k^2\, I_k(\beta)}{\beta\, I_0(\beta)}$ on the circle.",
         _PAPER,
         "proved",
     ),
-    "three": Claim(r"At $\beta = 5$ white noise on the uniform law of the circle leads to three clusters.", _PAPER, "numerics"),
+    "three": Claim(r"At $\beta = 5$ white noise on the uniform density of the circle leads to three clusters.", _PAPER, "numerics"),
     "clusters": Claim("The number of clusters of the metastable state is that of waves of the fastest mode.", _PAPER, "proved"),
 }
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """One run to look at closely, and many of which only the clusters are counted."""
 
-    beta: float = 5.0
+    beta: Positive = 5.0
     """the inverse temperature of the run that is looked at"""
-    amplitude: float = 1e-6
+    amplitude: Annotated[float, Meta(gt=0, le=_LINEAR / 10, description="so that there is a linear phase")] = 1e-6
     """the white noise on its uniform density, cell by cell, relative"""
-    cells: int = 512
+    cells: Annotated[int, Meta(ge=64)] = 512
     """the cells of the circle"""
-    betas: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 5.0, 6.5, 8.0, 10.0, 12.0, 15.0, 18.0, 22.0, 26.0, 30.0)
+    betas: Annotated[tuple[Positive, ...], Meta(min_length=1)] = (
+        1.0,
+        2.0,
+        3.0,
+        4.0,
+        5.0,
+        6.5,
+        8.0,
+        10.0,
+        12.0,
+        15.0,
+        18.0,
+        22.0,
+        26.0,
+        30.0,
+    )
     """the inverse temperatures at which clusters are counted"""
-    rough: float = 0.01
+    rough: Annotated[float, Meta(gt=0, le=0.1)] = 0.01
     """the white noise of those runs, as in the paper"""
-    draws: int = 8
+    draws: Count = 8
     """the runs for each of them"""
-    dims: tuple[int, ...] = (3, 5)
+    dims: tuple[Annotated[int, Meta(ge=3)], ...] = (3, 5)
     """the dimensions around the spheres on which rates are measured too"""
-    seed: int = 0
+    seed: Seed = 0
     """the seed of the white noise"""
-
-    def __post_init__(self):
-        if not 0 < self.beta < math.inf or not self.betas or min(self.betas) <= 0:
-            raise ValueError(f"beta and betas must be positive, got {self.beta} and {list(self.betas)}")
-        if not 0 < self.amplitude <= _LINEAR / 10:
-            raise ValueError(f"amplitude must lie between 0 and {_LINEAR / 10:g}, so that there is a linear phase, got {self.amplitude}")
-        if not 0 < self.rough <= 0.1:
-            raise ValueError(f"rough must lie between 0 and 0.1, got {self.rough}")
-        if self.cells < 64:
-            raise ValueError(f"cells must be at least 64, got {self.cells}")
-        if self.draws < 1:
-            raise ValueError(f"draws must be at least 1, got {self.draws}")
-        if min(self.dims, default=3) < 3:
-            raise ValueError(f"dims must be at least 3, got {list(self.dims)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,11 +117,10 @@ class Result:
 FAST = Spec(cells=256, betas=(1.0, 5.0), draws=2, dims=())
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The run, the rates on spheres, and the counts."""
-    spec = Spec() if spec is None else spec
     ((ts, density),) = parts(lambda beta: _broken(beta, spec.amplitude, spec, spec.seed, frames=400), [spec.beta], "modes", progress)
-    counts = parts(lambda beta: _counts_at(beta, spec), spec.betas, "white noise on the uniform law", progress)
+    counts = parts(lambda beta: _counts_at(beta, spec), spec.betas, "white noise on the uniform density", progress)
     result = Result(spec, ts, density, [], clusters(density[-1]), np.array(counts))
     law = np.asarray(af.growth_rates(af.simple_attention(spec.beta, 2), 2, _MODES))
     circle = Sphere(2, _theory(spec.beta, 2), law, _slopes(ts[result.linear], result.amplitudes[result.linear]))
@@ -149,7 +150,7 @@ def clusters(density: Float[np.ndarray, " n"]) -> int:
 
 
 def _broken(beta: float, amplitude: float, spec: Spec, seed: int, frames: int) -> tuple[np.ndarray, np.ndarray]:
-    """White noise on the uniform law, until clusters have formed: times and densities over the uniform one.
+    """White noise on the uniform density, until clusters have formed: times and densities over the uniform one.
 
     While all is small next to nothing flows out of a cell, and a grid would take steps too long for the growth: they are bounded.
     """
@@ -170,7 +171,7 @@ def _slopes(ts: np.ndarray, amplitudes: np.ndarray) -> np.ndarray:
 
 def _on_bands(spec: Spec, dim: int, size: float = 1e-3) -> Sphere:
     """The rates on S^{dim-1} from runs that start at `1 + size Y_k` and `1 - size Y_k`: their difference has only odd orders of the size,
-    and is rid of what the grid makes of the uniform law itself."""
+    and is rid of what the grid makes of the uniform density itself."""
     axes = [af.Zonal(dim, spec.cells // 4)]
     law, uniform = af.simple_attention(spec.beta, dim), af.Grid.uniform(axes)
     theory, s, w = _theory(spec.beta, dim), np.asarray(uniform.points[:, 0]), np.asarray(uniform.weights)

@@ -1,24 +1,24 @@
-r"""At low temperature attention on the sphere is a linear flow, which ends on the dominating directions of $V B^\top$ (arXiv:2605.10931).
+r"""At low temperature attention on the sphere is a linear flow, which ends on the dominant directions of $V B^\top$ (arXiv:2605.10931).
 
 With the logit $\beta\langle B y, x\rangle$ the average
 $m(x) = \int e^{\beta\langle By, x\rangle}\, y \,d\mu(y) / \int e^{\beta\langle By, x\rangle} \,d\mu(y)$ tends to $B^\top x / |B^\top x|$ if
 $\mu$ has a positive density, and the flow to $x' = P_x V B^\top x / |B^\top x|$. Measured here:
 
 - the Laplace principle as a rate. With $B = I$, $\beta |m - x|$ tends to $((\frac{d-1}{2})^2 + |\nabla\log\rho|^2)^{1/2}$: $\frac{d-1}{2}$
-  for the uniform law. On the circle, on $S^2$ and on laws symmetric about an axis in $\mathbb{R}^4$ and $\mathbb{R}^8$;
-- the flow. For a smooth law the distance $W_2$ at a fixed time falls like $1/\beta$, on grids and on tokens; the theorem says
+  for the uniform measure. On the circle, on $S^2$ and on measures symmetric about an axis in $\mathbb{R}^4$ and $\mathbb{R}^8$;
+- the flow. For a smooth density the distance $W_2$ at a fixed time falls like $1/\beta$, on grids and on tokens; the theorem says
   $(\log(\beta+1)/\beta)^{1/2}$. Tokens stop following where the kernel becomes narrower than their gaps: their number must grow with
   $\beta$;
-- concentration. The law tends to the push-forward of the first one under $x \mapsto \Pi x / |\Pi x|$, with the spectral projector $\Pi$ of
-  $V B^\top$, which is oblique; the orthogonal one onto the same eigenspace gives another law. At a finite $\beta$ tokens come close to
-  that law, and leave it as they cluster, as the bound $(\log(\beta+1)/\beta)^{1/2} e^{Ct} + e^{-ct}$ lets them. ($B^\top$ maps the
+- concentration. The measure tends to the push-forward of the first one under $x \mapsto \Pi x / |\Pi x|$, with the spectral projector $\Pi$
+  of $V B^\top$, which is oblique; the orthogonal one onto the same eigenspace gives another measure. At a finite $\beta$ tokens come close
+  to that measure, and leave it as they cluster, as the bound $(\log(\beta+1)/\beta)^{1/2} e^{Ct} + e^{-ct}$ lets them. ($B^\top$ maps the
   eigenspace to itself here; if not, $n$ tokens soon have none near their keys, and leave earlier.)
 """
 
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import GEOMETRIC, RISING, Checked, Meta, Positive, Rule, Seed, each_of
 from attnflow.studies.tools.fit import PowerLaw, power_law
 from attnflow.studies.tools.parts import parts
 
@@ -41,8 +42,10 @@ _SLANTED = np.array([[1.0, 0.6], [0.2, 1.0]])
 _PLANE = np.array([[1.0, 0.0, 1.8], [0.0, 1.0, 0.6], [0.0, 0.0, 1.0]])
 _TURN = np.array([[0.8, -0.6, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]])
 _GAP = 1.5
-# How many of the largest beta a rate is fitted over: it is one in the limit. Where there are grids.
-_LAST, _SPACES = 4, ("circle", "S^2", "R^4", "R^8")
+# How many of the largest beta a rate is fitted over: it is one in the limit.
+_LAST = 4
+# Where there are grids.
+_SPACES = ("circle", "S^2", "R^4", "R^8")
 
 _PAPER = "arXiv:2605.10931"
 CLAIMS = {
@@ -53,7 +56,7 @@ CLAIMS = {
         "proved",
     ),
     "flow": Claim(
-        r"$W_2$ of the law at $\beta$ to the flow $x' = P_x V B^T x / \lvert B^T x \rvert$ is $O((\log(\beta+1)/\beta)^{1/2})$.",
+        r"$W_2$ of the measure at $\beta$ to the flow $x' = P_x V B^T x / \lvert B^T x \rvert$ is $O((\log(\beta+1)/\beta)^{1/2})$.",
         _PAPER,
         "proved",
     ),
@@ -72,47 +75,29 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """At which temperatures, on how fine grids, with how many tokens."""
 
-    betas: tuple[float, ...] = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+    betas: Annotated[tuple[Positive, ...], Meta(min_length=_LAST), RISING, GEOMETRIC] = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
     """the inverse temperatures, rising by one factor"""
-    cells: int = 512
-    """how many cells the circle has; the angle of symmetric laws has half as many"""
-    frequency: int = 24
+    cells: Annotated[int, Meta(ge=16)] = 512
+    """how many cells the circle has; the angle of symmetric measures has half as many"""
+    frequency: Annotated[int, Meta(ge=4)] = 24
     """how fine the grid of $S^2$ is"""
-    t1: float = 1.0
+    t1: Positive = 1.0
     r"""when finite and infinite $\beta$ are compared"""
-    tokens: tuple[int, ...] = (64, 512, 4096)
+    tokens: Annotated[tuple[Annotated[int, Meta(ge=8)], ...], Rule("none or several", lambda tokens: len(tokens) != 1)] = (64, 512, 4096)
     """how many tokens follow on the circle; none leaves them out"""
-    concentrating: int = 1000
+    concentrating: Annotated[int, Meta(ge=50)] = 1000
     """how many tokens concentrate on $S^2$"""
-    cold: tuple[float, ...] = (20.0, 100.0, 500.0)
+    cold: Annotated[tuple[Positive, ...], Meta(min_length=1)] = (20.0, 100.0, 500.0)
     r"""at which $\beta$ they do, beside the limit"""
-    t2: float = 6.0
+    t2: Positive = 6.0
     """until when they do"""
-    spaces: tuple[str, ...] = _SPACES
+    spaces: Annotated[tuple[str, ...], each_of(*_SPACES), Rule("circle among them", lambda spaces: "circle" in spaces)] = _SPACES
     r"""where there are grids: the circle, and some of $S^2$, $\mathbb{R}^4$ and $\mathbb{R}^8$"""
-    seed: int = 0
+    seed: Seed = 0
     """of the tokens on $S^2$"""
-
-    def __post_init__(self):
-        if len(self.betas) < _LAST or not all(0 < small < large < math.inf for small, large in zip(self.betas, self.betas[1:])):
-            raise ValueError(f"betas must be at least {_LAST} positive numbers, rising, got {list(self.betas)}")
-        if not np.allclose(np.diff(np.log(self.betas)), np.log(self.betas[1] / self.betas[0])):
-            raise ValueError(f"betas must rise by one factor, got {list(self.betas)}")
-        for name in ("t1", "t2"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        for name, least in (("cells", 16), ("frequency", 4), ("concentrating", 50)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if "circle" not in self.spaces or not set(self.spaces) <= set(_SPACES):
-            raise ValueError(f"spaces must be circle and some of S^2, R^4, R^8, got {list(self.spaces)}")
-        if len(self.tokens) == 1 or min(self.tokens, default=8) < 8:
-            raise ValueError(f"tokens must be none or several of at least 8, got {list(self.tokens)}")
-        if not self.cold or min(self.cold) <= 0:
-            raise ValueError(f"cold must be positive, got {list(self.cold)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +122,7 @@ class Laplace:
 
 @dataclasses.dataclass(frozen=True)
 class Flow:
-    """`error[k]` is W2 at t1 between the law at `betas[k]` and the limit, from one start."""
+    """`error[k]` is W2 at t1 between the measure at `betas[k]` and the limit, from one start."""
 
     start: str
     betas: Float[np.ndarray, " k"]
@@ -179,9 +164,8 @@ class Result:
 FAST = Spec((8.0, 16.0, 32.0, 64.0), 128, t1=0.5, tokens=(), concentrating=100, cold=(2.0, 60.0), t2=5.0, spaces=("circle",))
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The average, the flow, and the end."""
-    spec = Spec() if spec is None else spec
     meshes = grids(spec)
     laws = [(f"{name}, {law}", axes, law, spec) for name, axes in meshes.items() for law in ("uniform", "curved")]
     start = af.Grid.from_density(lambda x: (1 + x[:, 0] * x[:, 1]) / (2 * np.pi), meshes["circle"])
@@ -203,7 +187,7 @@ def grids(spec: Spec) -> dict[str, list[Any]]:
 
 
 def principle(name: str, axes: list[Any], law: str, spec: Spec) -> Laplace:
-    """The average on a grid against x, for the uniform law or one with density `1 + x_1^2` up to a factor."""
+    """The average on a grid against x, for the uniform measure or one with density `1 + x_1^2` up to a factor."""
     mu = af.Grid.uniform(axes)
     x, d = mu.points, mu.dim
     slope = jnp.zeros(len(x))

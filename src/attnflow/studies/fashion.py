@@ -10,9 +10,9 @@ on $\varepsilon$ over the squared distance of images. `measured` has the figures
 - pixels in $[0, 5]$, the default: 17; the squared distance to the nearest image is $5.4\,\varepsilon$, the total variance
   $17\,\varepsilon$.
 
-What one sees is not the heat flow of a density on $\mathbb{R}^{784}$, under which the total variance would grow by $784\,\varepsilon$ a
+What one sees is not the heat flow of a density on $\mathbb{R}^{784}$, under which the total variance would grow by $784\,\varepsilon$ per
 step and images would drown in noise. Tokens stay in the affine hull of the data; forward, each moves away from its neighbors, gains
-contrast to them, and all but stops when it sees none: the variance gains 0.16 % of $784\,\varepsilon$ a step, most of it in the first.
+contrast to them, and all but stops when it sees none: the variance gains 0.16 % of $784\,\varepsilon$ per step, most of it in the first.
 Reverse, images melt into those they resemble, of their own class or not. The way back from the forward flow leads towards the data, as
 slowly.
 """
@@ -20,7 +20,7 @@ slowly.
 import dataclasses
 import math
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -28,6 +28,7 @@ from jaxtyping import Float
 import attnflow as af
 from attnflow.studies.tools import idx
 from attnflow.studies.tools.check import BadInput, Check, Claim
+from attnflow.studies.tools.constraints import Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -40,14 +41,14 @@ _DRAWN = 5
 CLAIMS = {
     "heat": Claim(
         r"Images under $x \leftarrow 2x - B$ at $\varepsilon = 100$ stay in the affine hull of the data, and their variance gains a few "
-        r"per cent at most of the $784\, \varepsilon$ a step of the heat flow of a density on $R^{784}$: it is not that flow.",
+        r"per cent at most of the $784\, \varepsilon$ per step of the heat flow of a density on $R^{784}$: it is not that flow.",
         "poster of arXiv:2406.10823",
         "differs",
         r"heat flow with $\varepsilon = 10^2$ and $\rho_0 \sim \text{FashionMNIST}$",
         r"Our setting: images drawn at random, a white pixel has the value 5, a black one 0, $\varepsilon = 100$ in the cost "
         r"$\tfrac12 \lvert x - y \rvert^2$, bridges solved to $10^{-8}$. Images move to affine combinations of images, while "
         r"under the heat flow "
-        r"a density on $R^{784}$ gains the variance $784\, \varepsilon$ a step: theirs is another flow.",
+        r"a density on $R^{784}$ gains the variance $784\, \varepsilon$ per step: theirs is another flow.",
         "The caption names a picture and not a theorem, whose assumption, a smooth density, images do not have. It does not say how many "
         "images there are nor how pixels are scaled; with other values the numbers change, but not that images stay in their affine hull.",
     ),
@@ -61,29 +62,21 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Which images, how hot, how long."""
 
-    n: int = 2000
+    n: Annotated[int, Meta(ge=2)] = 2000
     """how many images, drawn at random"""
-    eps: float = 100.0
+    eps: Positive = 100.0
     """the temperature, and the time of a step"""
-    pixels: float = 5.0
+    pixels: Positive = 5.0
     """the value of a white pixel; a black one is 0"""
-    steps: int = 5
+    steps: Count = 5
     """how many steps of each flow"""
-    seed: int = 0
+    seed: Seed = 0
     """the seed of the draw"""
     data: pathlib.Path | None = None
     """a folder with train-images-idx3-ubyte and train-labels-idx1-ubyte, plain or .gz; by default that of Debian's dataset-fashion-mnist"""
-
-    def __post_init__(self):
-        for name, least in {"n": 2, "steps": 1, "seed": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        for name in ("eps", "pixels"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,9 +113,8 @@ class Result:
 FAST = Spec(n=30, steps=2)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Three flows of the same images."""
-    spec = Spec() if spec is None else spec
     images, labels = idx.labeled(spec.data)
     if spec.n > len(images):
         raise BadInput(f"n must be at most {len(images)}, the number of images there are, got {spec.n}")

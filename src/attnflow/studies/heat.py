@@ -2,7 +2,7 @@ r"""The bridge step $x \leftarrow 2x - B(x)$ is a second-order scheme for the he
 
 Both are schemes for $\partial_t \rho = \frac12 \Delta\rho$, whose characteristics are $x' = -\frac12 \nabla\log\rho_t(x)$:
 
-- bridge: $x \leftarrow 2x - B(x)$, $B$ the barycentric map of the self-bridge of the scheme's own law at temperature $\varepsilon$;
+- bridge: $x \leftarrow 2x - B(x)$, $B$ the barycentric map of the self-bridge of the scheme's own measure at temperature $\varepsilon$;
 - Euler: $x \leftarrow x - \frac{\varepsilon}{2} \nabla\log\rho(x)$.
 
 The sources prove that both converge uniformly on $[0, T]$ and call the bridge first order. Measured here is the largest $W_2$ of the
@@ -11,9 +11,9 @@ is $W_2$ of Euler and bridge after one step, over $\varepsilon$. By the expansio
 the norm in $L^2(\rho)$ of $\frac18 \nabla\Delta\log\rho + \frac1{16} \nabla|\nabla\log\rho|^2$, that is $1/(8 s^3)$ for
 $\mathcal{N}(0, s^2)$; a poster of the authors has $\varepsilon^2$.
 
-Gaussians are in closed form, and the score of Euler is that of its own law. A mixture does not stay one under Euler, and the score of the
-law that it becomes is not known: there the score is that of the exact law at the time of the step, which makes it Euler's method for the
-characteristics. Mixtures are quadrature tokens, without sampling noise, compared with the same tokens moved along the exact
+Gaussians are in closed form, and the score of Euler is that of its own density. A mixture does not stay one under Euler, and the score of
+the density that it becomes is not known: there the score is that of the exact density at the time of the step, which makes it Euler's
+method for the characteristics. Mixtures are quadrature tokens, without sampling noise, compared with the same tokens moved along the exact
 characteristics. On the line that is $W_2$, by sorting; in the plane the distance token to token is an upper bound of $W_2$.
 """
 
@@ -21,7 +21,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import equinox as eqx
 import jax
@@ -31,6 +31,7 @@ from jaxtyping import Array, Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import DIFFERENT, Checked, Count, Meta, Positive, Rule
 from attnflow.studies.tools.fit import PowerLaw, power_law
 from attnflow.studies.tools.parts import parts
 
@@ -76,35 +77,30 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Up to what time, in how many steps, on how many tokens."""
 
-    t1: float = 0.5
+    t1: Positive = 0.5
     """the final time"""
-    steps: tuple[int, ...] = (4, 8, 16, 32, 64)
+    steps: Annotated[tuple[Count, ...], Meta(min_length=3), DIFFERENT] = (4, 8, 16, 32, 64)
     r"""on the line: how many steps to the final time, for each $\varepsilon$ = `t1` / steps"""
-    nodes: int = 400
+    nodes: Annotated[int, Meta(ge=16)] = 400
     """on the line: how many quadrature tokens"""
-    plane_steps: tuple[int, ...] = (3, 4, 6, 8, 12)
+    plane_steps: Annotated[tuple[Count, ...], DIFFERENT, Rule("none or at least three", lambda steps: len(steps) not in (1, 2))] = (
+        3,
+        4,
+        6,
+        8,
+        12,
+    )
     """in the plane: how many steps; none leaves it out"""
-    plane_nodes: int = 108
+    plane_nodes: Annotated[int, Meta(ge=16)] = 108
     """in the plane: how many quadrature tokens along an axis"""
-
-    def __post_init__(self):
-        if not 0 < self.t1 < math.inf:
-            raise ValueError(f"t1 must be positive and finite, got {self.t1}")
-        for name in ("steps", "plane_steps"):
-            given = getattr(self, name)
-            if (len(set(given)) < 3 or min(given) < 1) and (given or name == "steps"):
-                raise ValueError(f"{name} must be at least three different numbers of at least 1, got {list(given)}")
-        for name in ("nodes", "plane_nodes"):
-            if getattr(self, name) < 16:
-                raise ValueError(f"{name} must be at least 16, got {getattr(self, name)}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """The errors on one law, eps by eps.
+    """The errors on one density, eps by eps.
 
     - `bridge`, `euler`: the largest W2 to the heat flow up to the final time.
     - `one_step`: `W2(Euler, bridge) / eps` after one step; `coefficient`: the c of its limit `c eps`.
@@ -144,9 +140,8 @@ def laws() -> dict[str, af.Gaussian | af.GaussianMixture]:
     }
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
-    """Every law, every eps."""
-    spec = Spec() if spec is None else spec
+def run(spec: Spec, progress: bool = False) -> Result:
+    """Every density, every eps."""
     on_line, in_plane = (spec.steps, spec.nodes), (spec.plane_steps, spec.plane_nodes)
     plans = {name: (law, *(on_line if law.dim == 1 else in_plane)) for name, law in laws().items()}
     return Result(spec, [measure(name, law, spec.t1, steps, nodes, progress) for name, (law, steps, nodes) in plans.items() if steps])
@@ -175,7 +170,7 @@ def _errors(law: Any, start: Any, eps: float, count: int) -> tuple[float, float,
 
 
 def _euler_step(mu: Any, now: Any, eps: float) -> Any:
-    """With the score of mu itself if it is a Gaussian; tokens with that of the exact law of now."""
+    """With the score of mu itself if it is a Gaussian; tokens with that of the current exact density."""
     if isinstance(mu, af.Gaussian):
         inverse = jnp.linalg.inv(mu.cov)
         return af.euler_step(mu, af.Affine(-inverse, inverse @ mu.mean), eps)
@@ -183,7 +178,7 @@ def _euler_step(mu: Any, now: Any, eps: float) -> Any:
 
 
 def _moved(mu: Any, now: Any, eps: float) -> Any:
-    """The exact heat flow for a time eps, from the exact law of now."""
+    """The exact heat flow for a time eps, from the current exact density."""
     return af.heat_flow(mu, eps) if isinstance(mu, af.Gaussian) else mu.with_state(af.characteristics(now, mu.points, eps))
 
 
@@ -215,7 +210,7 @@ def _aliasing(law: Any, tokens: af.Particles, t1: float, eps: float) -> float:
 
 def coefficient(law: Any, tokens: Any) -> float:
     """The norm in L2(rho) of `1/8 grad Laplace log rho + 1/16 grad |grad log rho|^2`: in closed form, or by automatic derivatives of the
-    score at quadrature tokens of the law."""
+    score at quadrature tokens of the density."""
     if isinstance(law, af.Gaussian):
         return float(law.cov[0, 0]) ** -1.5 / 8
     squares = np.sum(np.asarray(_second_term(law, tokens.points)) ** 2, axis=1)
@@ -278,8 +273,8 @@ def measured(result: Result) -> dict[str, Any]:
     }
 
 
-def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
-    """The errors of both schemes against eps, a panel a law; the distance of the schemes after one step."""
+def figure(result: Result) -> "dict[str, matplotlib.figure.Figure]":
+    """The errors of both schemes against eps, one panel per density; the distance of the schemes after one step."""
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.72 * af.plot.PAGE)
         for ax, rates in zip(page.subplots(2, 2, sharey=True).flat, result.rates):

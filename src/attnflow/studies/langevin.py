@@ -1,24 +1,24 @@
 r"""The self-bridge is the stationary Langevin pair up to $o(\varepsilon^2)$ in symmetric relative entropy (arXiv:2406.10823).
 
-Let $\ell$ be the law of $(X_0, X_\varepsilon)$ for $dX = \frac12 \nabla\log\rho\,dt + dB$ with $X_0 \sim \rho$, and $\pi$ the Schrodinger
-bridge of $\rho$ to itself at temperature $\varepsilon$. The theorem bounds $H(\ell|\pi) + H(\pi|\ell)$ by $C\varepsilon^2$ times the root
-of Fisher informations, one of which vanishes in the limit, so that it is $o(\varepsilon^2)$. The slides print the drift with the other
-sign, under which $\rho$ is not stationary.
+Let $\ell$ be the distribution of $(X_0, X_\varepsilon)$ for $dX = \frac12 \nabla\log\rho\,dt + dB$ with $X_0 \sim \rho$, and $\pi$ the
+Schrodinger bridge of $\rho$ to itself at temperature $\varepsilon$. The theorem bounds $H(\ell|\pi) + H(\pi|\ell)$ by $C\varepsilon^2$
+times the root of Fisher informations, one of which vanishes in the limit, so that it is $o(\varepsilon^2)$. The slides print the drift with
+the other sign, under which $\rho$ is not stationary.
 
 Measured here: it is of order $\varepsilon^4$. For $\mathcal{N}(0, 1)$ it is known in closed form,
-$\frac{\varepsilon^4}{1152} (1 + O(\varepsilon))$. For a smooth law on the line a formal expansion gives
+$\frac{\varepsilon^4}{1152} (1 + O(\varepsilon))$. For a smooth density on the line a formal expansion gives
 $\frac{\varepsilon^4}{72} \int (V'')^2 \,d\rho$, $V = \frac14 (\log\rho)'' + \frac18 ((\log\rho)')^2$: see `attnflow.theory.langevin`.
 """
 
 import dataclasses
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import FALLING, GEOMETRIC, Checked, Meta, Positive
 from attnflow.studies.tools.fit import power_law
 from attnflow.studies.tools.parts import parts
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 CLAIMS = {
     "pair": Claim(
-        r"$H(l \mid \pi) + H(\pi \mid l) = o(\varepsilon^2)$, $\pi$ the self-bridge of $\rho$, $l$ the law of $(X_0, X_\varepsilon)$, "
-        r"$dX = \tfrac12 \nabla \log \rho\, dt + dB$, $X_0 \sim \rho$.",
+        r"$H(l \mid \pi) + H(\pi \mid l) = o(\varepsilon^2)$, $\pi$ the self-bridge of $\rho$, $l$ the distribution of "
+        r"$(X_0, X_\varepsilon)$, $dX = \tfrac12 \nabla \log \rho\, dt + dB$, $X_0 \sim \rho$.",
         "slides on arXiv:2406.10823, Theorem 1",
         "misprint",
         r"$dX = \tfrac12 \nabla g\, dt + dB$ with $\rho = e^{-g}$",
@@ -53,27 +53,19 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """At which temperatures, on how fine a grid."""
 
-    eps: tuple[float, ...] = (0.4, 0.2, 0.1, 0.05, 0.025)
+    eps: Annotated[tuple[Positive, ...], Meta(min_length=4), FALLING, GEOMETRIC] = (0.4, 0.2, 0.1, 0.05, 0.025)
     """the temperatures, falling by one factor"""
-    nodes: int = 600
+    nodes: Annotated[int, Meta(ge=16)] = 600
     """how many points the grid has"""
-
-    def __post_init__(self):
-        if len(self.eps) < 4 or not all(0 < small < large < math.inf for large, small in zip(self.eps, self.eps[1:])):
-            raise ValueError(f"eps must be at least four positive numbers, falling, got {list(self.eps)}")
-        if not np.allclose(np.diff(np.log(self.eps)), np.log(self.eps[1] / self.eps[0])):
-            raise ValueError(f"eps must fall by one factor, got {list(self.eps)}")
-        if self.nodes < 16:
-            raise ValueError(f"nodes must be at least 16, got {self.nodes}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """One law: `divergence[k]` is `H(l|pi) + H(pi|l)` at `eps[k]` on the grid, `closed` its closed form if there is one, `constant` its
-    limit over eps^4, `fisher` the Fisher information of the law."""
+    limit over eps^4, `fisher` the Fisher information of the density."""
 
     law: str
     eps: Float[np.ndarray, " k"]
@@ -108,9 +100,8 @@ def laws() -> dict[str, af.Gaussian | af.GaussianMixture]:
     }
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
-    """Every law, on the grid; Gaussians in closed form too."""
-    spec = Spec() if spec is None else spec
+def run(spec: Spec, progress: bool = False) -> Result:
+    """Every density, on the grid; Gaussians in closed form too."""
     return Result(spec, parts(lambda item: compare(*item, spec), laws().items(), "bridge against Langevin", progress, like=Comparison))
 
 

@@ -1,27 +1,27 @@
 r"""Causal tokens have a mean field on $[0, 1] \times \mathbb{R}$, where order is a coordinate that never moves (arXiv:2501.18322).
 
-A token at order $s$ sees those at $\tau \le s$. A law of pairs (order, point) moves by
+A token at order $s$ sees those at $\tau \le s$. A distribution of pairs (order, point) moves by
 
 $$\Gamma(s, x) = \left(0,\; V \frac{\int_{\tau \le s} e^{\langle A x, y\rangle}\, y \,d\mu(\tau, y)}
 {\int_{\tau \le s} e^{\langle A x, y\rangle} \,d\mu(\tau, y)}\right).$$
 
-Shown here, from one smooth law on a compact set, as a density on a grid and as tokens drawn from it:
+Shown here, from one smooth density on a compact set, as a density on a grid and as tokens drawn from it:
 
-- tokens tend to the grid like $n^{-1/2}$. The distance is $W_2$ of the laws of $x$ given that the order lies in a quarter of $[0, 1]$: on
-  the line $W_2$ of $n$ independent tokens to their law is of order $n^{-1/2}$, in the plane it is not; and the mask treats each quarter
-  differently. The first is shown and not fitted: a token at $s$ sees $n s$ others, so that the rate is $(n s)^{-1/2}$, whose square is not
-  integrable at $s = 0$;
+- tokens tend to the grid like $n^{-1/2}$. The distance is $W_2$ of the distributions of $x$ given that the order lies in a quarter of
+  $[0, 1]$: on the line $W_2$ of $n$ independent tokens to their distribution is of order $n^{-1/2}$, in the plane it is not; and the
+  mask treats each quarter differently. The first is shown and not fitted: a token at $s$ sees $n s$ others, so that the rate is
+  $(n s)^{-1/2}$, whose square is not integrable at $s = 0$;
 - the grid converges with order two along the line and along the order. The second needs a token to see half of its own cell of order;
   with the whole of it, as for tokens at the middles of the cells, it is order one;
 - the marginal in $s$ is kept to round-off;
-- the first token sees itself alone, $x' = V x$. A density has no first token: what comes first is the law of $x$ given $s = 0$, and it
-  moves as if there were no mask. So does the first cell of order.
+- the first token sees itself alone, $x' = V x$. A density has no first token: what comes first is the distribution of $x$ given $s = 0$,
+  and it moves as if there were no mask. So does the first cell of order.
 """
 
 import dataclasses
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -30,13 +30,14 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import DIFFERENT, DOUBLING, Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.fit import PowerLaw, power_law
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-# The law and the start: A, V, and the half-width and the reach of the center of the law of x given s.
+# The law and the start: A, V, and the half-width and the reach of the center of the distribution of x given s.
 _A, _V = 1.5, 1.0
 _WIDTH, _REACH = 1.0, 0.8
 _BANDS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
@@ -50,43 +51,29 @@ CLAIMS = {
     ),
     "order": Claim("In the mean field of causal attention the order never moves: the marginal in $s$ is kept.", _PAPER, "proved"),
     "first": Claim(
-        "The first causal token sees itself alone, $x' = V x$, and the law at $s = 0$ moves as without a mask.", _PAPER, "proved"
+        "The first causal token sees itself alone, $x' = V x$, and the distribution at $s = 0$ moves as without a mask.", _PAPER, "proved"
     ),
 }
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Up to what time, on which grids, with how many tokens."""
 
-    t1: float = 1.0
+    t1: Positive = 1.0
     """the final time"""
-    cells: tuple[int, ...] = (50, 100, 200, 400)
+    cells: Annotated[tuple[Annotated[int, Meta(ge=4, multiple_of=2)], ...], Meta(min_length=4), DOUBLING] = (50, 100, 200, 400)
     """how many cells the line has, each number twice the one before"""
-    order_cells: tuple[int, ...] = (8, 16, 32, 64)
+    order_cells: Annotated[tuple[Annotated[int, Meta(gt=0, multiple_of=len(_BANDS))], ...], Meta(min_length=4), DOUBLING] = (8, 16, 32, 64)
     """how many cells the order has, multiples of 4, each number twice the one before"""
-    tokens: tuple[int, ...] = (500, 1000, 2000, 4000, 8000)
+    tokens: Annotated[tuple[Annotated[int, Meta(ge=100)], ...], Meta(min_length=3), DIFFERENT] = (500, 1000, 2000, 4000, 8000)
     """how many tokens are drawn"""
-    repeats: int = 32
+    repeats: Count = 32
     """how often each number of tokens is drawn"""
     refine: bool = True
     """whether grids of all sizes are compared, or just the finest is made"""
-    seed: int = 0
+    seed: Seed = 0
     """of the draws"""
-
-    def __post_init__(self):
-        if not 0 < self.t1 < math.inf:
-            raise ValueError(f"t1 must be positive and finite, got {self.t1}")
-        for name in ("cells", "order_cells"):
-            given = getattr(self, name)
-            if len(given) < 4 or any(fine != 2 * coarse for coarse, fine in itertools.pairwise(given)) or given[0] < 4 or given[0] % 2:
-                raise ValueError(f"{name} must be at least four even numbers of at least 4, each twice the one before, got {list(given)}")
-        if self.order_cells[0] % len(_BANDS):
-            raise ValueError(f"order_cells must be multiples of {len(_BANDS)}, got {list(self.order_cells)}")
-        if len(set(self.tokens)) < 3 or min(self.tokens) < 100:
-            raise ValueError(f"tokens must be at least three different numbers of at least 100, got {list(self.tokens)}")
-        if self.repeats < 1:
-            raise ValueError(f"repeats must be at least 1, got {self.repeats}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,9 +138,9 @@ class AsTokens(af.Field):
 FAST = Spec(t1=0.3, cells=(10, 20, 40, 80), order_cells=(4, 8, 16, 32), tokens=(100, 400, 1600), repeats=8, refine=False)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Grids along both axes, then tokens against the finest."""
-    spec, causal = Spec() if spec is None else spec, law(af.Causal())
+    causal = law(af.Causal())
     refinements = _refinements(causal, spec, progress) if spec.refine else []
     start = grid(spec.order_cells[-1], spec.cells[-1], spec)
     (end,) = parts(lambda mu: _flow(causal, mu, spec), [start], "finest grid", progress, like=start)
@@ -217,7 +204,7 @@ def _tokens(causal: Any, start: af.Grid, end: af.Grid, spec: Spec, progress: boo
 
 
 def given_order(mu: Any, low: float, high: float) -> Any:
-    """The law of x given that the order lies in [low, high]: as tokens, of which some have no mass, or on the grid of the line."""
+    """The distribution of x given that the order lies in [low, high]: as tokens, of which some have no mass, or on the grid of the line."""
     if isinstance(mu, af.Particles):
         af.Order(1).check(mu.sequence)
         return af.Particles(mu.points, weights=((mu.sequence >= low) & (mu.sequence <= high)).astype(mu.dtype))
@@ -227,7 +214,7 @@ def given_order(mu: Any, low: float, high: float) -> Any:
 
 
 def _first_cell(start: af.Grid, end: af.Grid, spec: Spec) -> float:
-    """W2 between the first cell of order and its own law moved without a mask, on the same line."""
+    """W2 between the first cell of order and the same density moved without a mask, on the same line."""
     width = start.axes[0].width  # pyright: ignore[reportAttributeAccessIssue]
     alone = _flow(law(None), given_order(start, 0.0, width), spec)
     return float(af.wasserstein2(given_order(end, 0.0, width), alone))
@@ -241,7 +228,7 @@ def checks(result: Result) -> list[Check]:
         *(Check(f"grid: {name}", r.fit.slope, order, 0.3) for (name, order), r in zip(grids.items(), result.refinements)),
         Check("grid: largest change of the marginal in $s$", result.drift, 0.0, 1e-14, "order"),
         Check(r"tokens: the first one moves alone, $\lvert x(t) - e^{tV} x(0) \rvert$", result.first_token, 0.0, 1e-6, "first"),
-        Check("grid: $W_2$ of the first cell of order to its law without a mask", result.first_cell, 0.0, 1e-3, "first"),
+        Check("grid: $W_2$ of the first cell of order to its flow without a mask", result.first_cell, 0.0, 1e-3, "first"),
     ]
 
 
@@ -265,7 +252,7 @@ def measured(result: Result) -> dict[str, Any]:
 
 
 def figure(result: Result) -> "matplotlib.figure.Figure":
-    """The law at the start and at the end, with tokens; W2 against their number; the grids against the number of cells."""
+    """The density at the start and at the end, with tokens; W2 against their number; the grids against the number of cells."""
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.78 * af.plot.PAGE)
         (first, last), (left, right) = page.subplots(2, 2)
@@ -298,7 +285,7 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
 
 
 def _image(ax: Any, mu: af.Grid, title: str) -> None:
-    """Columns of equal mass, so that the shape of each conditional law is seen."""
+    """Columns of equal mass, so that the shape of each conditional density is seen."""
     line: Any = mu.axes[1]
     columns = np.asarray(mu.mass / mu.mass.sum(axis=1, keepdims=True)).T / line.width
     ax.imshow(columns, origin="lower", aspect="auto", extent=(0, 1, line.low, line.high), cmap="Blues", interpolation="nearest")

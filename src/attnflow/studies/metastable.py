@@ -4,7 +4,7 @@ Tokens on the circle gather in a few clusters, which then seem to rest: each mer
 the energy climbs a staircase in $\log t$. Shown here, for five tokens:
 
 - $\beta = 4$ to $t = 400$, moved by `solve`: the energy with its plateaus;
-- $\beta$ from 500 to 4000 in physical time, to $\log t$ of some thousands, where no stepper of $t$ comes: the mergers and their times,
+- $\beta$ from 500 to 4000 in physical time, to $\log t$ of some thousands, which no stepper of $t$ reaches: the mergers and their times,
   against $\log t = \beta (1 - c) - \log(\beta (1 - c^2) (m_1/m_2 + m_2/m_1))$ for two clusters of masses $m_1$, $m_2$ at cosine $c$. In
   every state the pair that merges next is the closest one;
 - the time in which an angle with $u' = -c \log(\beta) \sin u$ comes down to $(\log(\beta) / \beta)^{1/2}$, which tends to $1/(2c)$;
@@ -13,7 +13,7 @@ the energy climbs a staircase in $\log t$. Shown here, for five tokens:
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +21,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Positive, Rule
 from attnflow.studies.tools.data import Of
 from attnflow.studies.tools.parts import parts
 
@@ -50,30 +51,29 @@ CLAIMS = {
 }
 
 
+def _different(angles: tuple[float, ...]) -> bool:
+    return len({round(angle % (2 * math.pi), 9) for angle in angles}) == len(angles)
+
+
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Which tokens, how sharp, how long."""
 
-    angles: tuple[float, ...] = (0.0, 0.9, 2.1, 3.3, 4.9)
+    angles: Annotated[tuple[float, ...], Meta(min_length=3), Rule("all different on the circle", _different)] = (0.0, 0.9, 2.1, 3.3, 4.9)
     """where the tokens start, as angles"""
-    beta: float = 4.0
+    beta: Positive = 4.0
     """the inverse temperature of the run in t"""
-    t1: float = 400.0
+    t1: Positive = 400.0
     """the end of that run"""
-    betas: tuple[float, ...] = (500.0, 1000.0, 2000.0, 4000.0)
+    betas: Annotated[tuple[Annotated[float, Meta(ge=50)], ...], Meta(min_length=1, description="where clusters are apart")] = (
+        500.0,
+        1000.0,
+        2000.0,
+        4000.0,
+    )
     """the inverse temperatures of the staircases"""
-    polygon: int = 3
+    polygon: Annotated[int, Meta(ge=2)] = 3
     """how many clusters the saddle has"""
-
-    def __post_init__(self):
-        if len(self.angles) < 3 or len({round(angle % (2 * math.pi), 9) for angle in self.angles}) < len(self.angles):
-            raise ValueError(f"angles must be at least three different ones, got {list(self.angles)}")
-        if not self.beta > 0 or not self.t1 > 0:
-            raise ValueError(f"beta and t1 must be positive, got {self.beta} and {self.t1}")
-        if not self.betas or not min(self.betas) >= 50:
-            raise ValueError(f"betas must be at least 50, where clusters are apart, got {list(self.betas)}")
-        if self.polygon < 2:
-            raise ValueError(f"polygon must be at least 2, got {self.polygon}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +92,8 @@ class Result:
 FAST = Spec(t1=40.0, betas=(200.0, 400.0))
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The run at a moderate beta, the staircases, the saddle."""
-    spec = Spec() if spec is None else spec
     mu = on_circle(np.array(spec.angles))
     stair = Of(af.Staircase, plateaus=[af.Particles(mu.points, np.ones(len(mu.points)), space=af.Sphere())])
     (climb,) = parts(lambda start: _climb(start, spec), [mu], "plateaus", progress)

@@ -1,7 +1,7 @@
-r"""Sinkhorn attention carries a mixture along the heat flow; the bridge of a normal law to itself hugs the diagonal (arXiv:2406.10823).
+r"""Sinkhorn attention carries a mixture along the heat flow; the bridge of a Gaussian to itself hugs the diagonal (arXiv:2406.10823).
 
 The experiments of the authors, at $\varepsilon = 0.01$: tokens of $\frac12 \mathcal{N}(-2, 1) + \frac12 \mathcal{N}(2, 1)$ moved by
-$x \leftarrow 2x - B(x)$, each step a time $\varepsilon$ of the heat flow $\partial_t \rho = \frac12 \Delta\rho$, whose exact law is
+$x \leftarrow 2x - B(x)$, each step a time $\varepsilon$ of the heat flow $\partial_t \rho = \frac12 \Delta\rho$, whose exact solution is
 $\frac12 \mathcal{N}(-2, 1 + t) + \frac12 \mathcal{N}(2, 1 + t)$; and the bridge of $\mathcal{N}(0, 1)$ to itself drawn as a coupling,
 where $y$ given $x$ is $\mathcal{N}(M x, \varepsilon M)$ with $M = (1 + \varepsilon^2/4)^{1/2} - \varepsilon/2$.
 
@@ -10,7 +10,7 @@ The tokens are run twice: sampled, which shows what $n$ tokens do, and as a quad
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import equinox as eqx
 import jax
@@ -20,20 +20,21 @@ from jaxtyping import Array, Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Positive, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-# Kolmogorov's distance of n independent tokens from their law is below this over sqrt(n) in 999 of 1000 draws.
+# Kolmogorov's distance of n independent tokens from their distribution is below this over sqrt(n) in 999 of 1000 draws.
 _KOLMOGOROV = 1.95
 # How much of the coupling is looked at; to what the bridges are solved.
 _INSIDE, _TOLERANCE = 3.0, 1e-8
 
 CLAIMS = {
     "heat": Claim(
-        r"Under $x \leftarrow 2x - B$ with $-W_V = W_Q^T W_K = I$ and the kernel $e^{\langle x, y \rangle/\varepsilon}$ the law of "
-        r"infinitely many tokens follows $\partial_t \rho = \tfrac12 \Delta \rho$, a time $\varepsilon$ a step.",
+        r"Under $x \leftarrow 2x - B$ with $-W_V = W_Q^T W_K = I$ and the kernel $e^{\langle x, y \rangle/\varepsilon}$ the "
+        r"distribution of infinitely many tokens follows $\partial_t \rho = \tfrac12 \Delta \rho$, a time $\varepsilon$ per step.",
         "slides on arXiv:2406.10823",
         "misprint",
         r"$\partial_t \rho = \Delta \rho$",
@@ -57,29 +58,23 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How hot, how long, how many."""
 
-    eps: float = 0.01
+    eps: Positive = 0.01
     """the temperature, and the time of a step"""
-    t1: float = 3.0
+    t1: Positive = 3.0
     """the final time, rounded to whole steps"""
-    n: int = 1000
+    n: Annotated[int, Meta(ge=10)] = 1000
     """how many sampled tokens"""
-    nodes: int = 800
+    nodes: Annotated[int, Meta(ge=16)] = 800
     """how many quadrature tokens, of the mixture and of the coupling"""
-    seed: int = 0
+    seed: Seed = 0
     """the seed of the sampled tokens"""
 
-    def __post_init__(self):
-        for name in ("eps", "t1"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if round(self.t1 / self.eps) < 4:
+    def check(self) -> None:
+        if self.steps < 4:
             raise ValueError(f"t1 must be at least 4 eps, got t1 = {self.t1} with eps = {self.eps}")
-        for name, least in {"n": 10, "nodes": 16, "seed": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     @property
     def steps(self) -> int:
@@ -92,8 +87,8 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The tokens step by step, `[steps + 1, n]`, with the weights of the quadrature; its W2 to the exact law and the largest difference of
-    the distribution functions of the sampled tokens and the exact law; the bridge of N(0, 1)."""
+    """The tokens step by step, `[steps + 1, n]`, with the weights of the quadrature; its W2 to the exact density and the largest
+    difference between the distribution functions of the sampled tokens and the exact density; the bridge of N(0, 1)."""
 
     spec: Spec
     sampled: Float[np.ndarray, "t n"]
@@ -108,7 +103,7 @@ FAST = Spec(eps=0.05, t1=0.5, n=200, nodes=200, seed=1)
 
 
 def law(t: float = 0.0) -> af.GaussianMixture:
-    """The exact law at time t."""
+    """The exact density at time t."""
     start = af.GaussianMixture([0.5, 0.5], [[-2.0], [2.0]], [[[1.0]], [[1.0]]])
     return af.heat_flow(start, t)  # pyright: ignore[reportReturnType]
 
@@ -129,9 +124,8 @@ def _quantiles(mu: af.GaussianMixture, level: Float[Array, " m"]) -> Float[Array
     return af.quantiles(mu, level)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
-    """Both clouds, their distances to the exact law, and the coupling."""
-    spec = Spec() if spec is None else spec
+def run(spec: Spec, progress: bool = False) -> Result:
+    """Both clouds, their distances to the exact density, and the coupling."""
     clouds = law().sample(spec.n, key=jax.random.key(spec.seed)), af.quadrature(law(), spec.nodes)
 
     def flow(cloud: af.Particles) -> np.ndarray:
@@ -163,12 +157,12 @@ def conditional(result: Result) -> tuple[Float[np.ndarray, " m"], Float[np.ndarr
 
 
 def checks(result: Result) -> list[Check]:
-    """The laws at every step, and the coupling, against closed forms."""
+    """The densities at every step, and the coupling, against closed forms."""
     spec, (x, mean, deviation) = result.spec, conditional(result)
     slope = math.sqrt(1 + spec.eps**2 / 4) - spec.eps / 2
     cost = (1 - slope) - spec.eps / 2 * math.log(1 - slope**2)
     return [
-        Check("quadrature tokens: largest $W_2$ to the exact law", float(result.w2.max()), 0.0, spec.eps**2 / 5, "heat"),
+        Check("quadrature tokens: largest $W_2$ to the exact density", float(result.w2.max()), 0.0, spec.eps**2 / 5, "heat"),
         Check(
             "sampled tokens: largest distance of distribution functions",
             float(result.kolmogorov.max()),
@@ -189,7 +183,7 @@ def checks(result: Result) -> list[Check]:
 
 
 def measured(result: Result) -> dict[str, Any]:
-    """The distances to the exact law along time."""
+    """The distances to the exact density along time."""
     return {
         "time": result.spec.times,
         "W2 of the quadrature tokens": result.w2,
@@ -197,7 +191,7 @@ def measured(result: Result) -> dict[str, Any]:
     }
 
 
-def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
+def figure(result: Result) -> "dict[str, matplotlib.figure.Figure]":
     """The heat flow of the mixture: density and tokens at four times, trajectories, distances; and the coupling."""
     with af.plot.look():
         return {"mixture": _flow(result), "coupling": _coupling(result)}
@@ -223,7 +217,7 @@ def _flow(result: Result) -> "matplotlib.figure.Figure":
     axes["f"].semilogy(times[1:], result.w2[1:], label="quadrature tokens: $W_2$")
     axes["f"].axhline(spec.eps**2, color="0.6", linewidth=0.8, linestyle="--")
     axes["f"].text(0, spec.eps**2, r"$\varepsilon^2$", va="bottom")
-    axes["f"].set(xlabel="time $t$", ylabel="distance to the exact law")
+    axes["f"].set(xlabel="time $t$", ylabel="distance to the exact density")
     axes["f"].legend(loc="center right", bbox_to_anchor=(1, 0.7))
     return page
 

@@ -9,14 +9,14 @@ $\frac2n e^{\beta g} (1-g) ((n-1)g+1)$, from $g = 0$. Measured here:
 - the time at which half of the pairs are together, against that curve, in each dimension. It comes a little early: cosines at the start are
   of size $d^{-1/2}$, and $e^{\beta\langle x, y\rangle}$ gives weight to the larger ones;
 - orthonormal tokens, which follow the curve exactly;
-- the same diagram for random values, $V = I + C / 4$ with $C$ from a Gaussian or a Wigner ensemble, one for all time or a fresh one a unit
-  of time. There is no curve for it.
+- the same diagram for random values, $V = I + C / 4$ with $C$ from a Gaussian or a Wigner ensemble, one for all time or a fresh one per
+  unit of time. There is no curve for it.
 """
 
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import RISING, Checked, Count, Meta, Positive, Rule, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -54,46 +55,33 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """The tokens, the axes of the diagrams, and how often each point is drawn."""
 
-    n: int = 32
+    n: Annotated[int, Meta(ge=2)] = 32
     """how many tokens"""
-    dims: tuple[int, ...] = (2, 8, 32, 128)
+    dims: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=1), RISING] = (2, 8, 32, 128)
     """the dimensions, increasing"""
-    delta: float = 1e-3
+    delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
     r"""two tokens with a cosine of at least $1 - \delta$ are together"""
-    t1: float = 30.0
+    t1: Positive = 30.0
     """the final time of SA"""
-    beta: float = 9.0
+    beta: Positive = 9.0
     """the largest inverse temperature of SA"""
-    usa_t1: float = 4.0
+    usa_t1: Positive = 4.0
     r"""the final time of USA, whose rates grow like $e^\beta$"""
-    usa_beta: float = 5.0
+    usa_beta: Positive = 5.0
     """the largest inverse temperature of USA"""
-    betas: int = 90
+    betas: Annotated[int, Meta(ge=2)] = 90
     """how many inverse temperatures, from 0"""
-    frames: int = 61
+    frames: Annotated[int, Meta(ge=2)] = 61
     """how many times"""
-    seeds: int = 32
+    seeds: Count = 32
     """how many starts for each inverse temperature"""
-    random_dim: int = 8
+    random_dim: Annotated[int, Rule("0 or at least 2", lambda dim: dim == 0 or dim >= 2)] = 8
     """the dimension for random matrices; 0 leaves them out"""
-    seed: int = 0
+    seed: Seed = 0
     """the first seed"""
-
-    def __post_init__(self):
-        if self.n < 2 or min(self.dims, default=0) < 2 or list(self.dims) != sorted(set(self.dims)):
-            raise ValueError(f"need at least 2 tokens and increasing dimensions of at least 2, got n = {self.n}, dims = {list(self.dims)}")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must lie between 0 and 1, got {self.delta}")
-        for name in ("t1", "beta", "usa_t1", "usa_beta"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if min(self.betas, self.frames) < 2 or self.seeds < 1:
-            raise ValueError(f"need 2 betas, 2 frames and a seed at least, got {self.betas}, {self.frames} and {self.seeds}")
-        if self.random_dim < 0 or self.random_dim == 1 or self.seed < 0:
-            raise ValueError(f"random_dim must be 0 or at least 2 and seed at least 0, got {self.random_dim} and {self.seed}")
 
     def axes(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """Inverse temperatures and times of the diagram of a law."""
@@ -164,7 +152,7 @@ def member(key: Any, beta: Any, *, n: int, dim: int, kind: str) -> Any:
 
 
 def random_member(key: Any, beta: Any, *, n: int, dim: int, weights: str, layers: int) -> Any:
-    """`A = beta I`, `V = I + C / 4`, C from an ensemble whose spectrum fills [-2, 2]: one for all time, or a fresh one a unit of time."""
+    """`A = beta I`, `V = I + C / 4`, C from an ensemble whose spectrum fills [-2, 2]: one for all time, or a fresh one per unit of time."""
     start, draw = jax.random.split(key)
     ensemble = af.matrices.wigner if weights == "wigner" else af.matrices.goe
 
@@ -180,9 +168,8 @@ def _normalization(kind: str) -> Any:
     return None if kind == "softmax" else af.Unnormalized()
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Every diagram is one sweep, and a part, which itself shows how far it is."""
-    spec = Spec() if spec is None else spec
     plans = [
         (functools.partial(member, n=spec.n, dim=dim, kind=kind), kind, _KINDS[kind], dim, spec, progress)
         for kind in _KINDS
@@ -268,7 +255,7 @@ def measured(result: Result) -> dict[str, Any]:
 
 
 def figure(result: Result) -> "matplotlib.figure.Figure":
-    """A row of diagrams a law, with the curve on top, and one for random matrices."""
+    """One row of diagrams per law, with the curve on top, and one for random matrices."""
     rows = [[d for d in result.diagrams if d.kind == kind] for kind in _KINDS] + ([result.random] if result.random else [])
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.27 * af.plot.PAGE * len(rows))

@@ -1,20 +1,21 @@
-r"""Attention moves nearby laws to nearby laws and does not let a support outgrow $e^{t \lvert V \rvert}$ (arXiv:2501.18322).
+r"""Attention moves nearby measures to nearby measures and does not let a support outgrow $e^{t \lvert V \rvert}$ (arXiv:2501.18322).
 
-For initial laws in a ball of radius $R$ and softmax, L2 or Sinkhorn attention, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$, and
+For initial measures in a ball of radius $R$ and softmax, L2 or Sinkhorn attention, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$, and
 the radius of the support stays below $e^{t |V|} R(0)$. Measured here on densities on the line:
 
-- stability: from a law and the same law moved and stretched a little, $W_1$ and $W_2$ at the end are proportional to those at the start:
-  $C$ does not depend on how little. For Gaussians $C$ is known from the Gaussian picture, where the flow is an equation for mean and
+- stability: from a measure and the same measure moved and stretched a little, $W_1$ and $W_2$ at the end are proportional to those at the
+  start: $C$ does not depend on how little. For Gaussians $C$ is known from the Gaussian picture, where the flow is an equation for mean and
   variance;
-- the support: cells where the density is above $10^{-8}$ of its largest value. The scheme spreads a little mass by a cell a step, so that
-  even this is too wide, by a number of cells that hardly grows as they shrink; taken to cells of width 0 it is the radius of tokens, which
-  is exact. Unnormalized attention breaks the bound. (Hardmax keeps it, but sees the last cell with any mass: it is for tokens.)
+- the support: cells where the density is above $10^{-8}$ of its largest value. The scheme spreads a little mass by one cell per step,
+  so that even this is too wide, by a number of cells that hardly grows as they shrink; extrapolated to cells of width 0 it is the radius
+  of tokens, which is exact. Unnormalized attention breaks the bound. (Hardmax keeps it, but sees the last cell with any
+  mass: it is for tokens.)
 """
 
 import dataclasses
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +23,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import DIFFERENT, DOUBLING, Checked, Meta, Positive, each_of
 from attnflow.studies.tools.fit import PowerLaw, power_law
 from attnflow.studies.tools.parts import parts
 
@@ -29,18 +31,18 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 # The compact start: a bump around a center; the Gaussian one.
-_CENTRE, _HALF = 0.6, 0.9
+_CENTER, _HALF = 0.6, 0.9
 _MEAN, _DEVIATION = 0.3, 0.5
 # Densities below this part of the largest do not count as support.
 _THRESHOLD = 1e-8
 _FRAMES = 11
-# The laws; the theorem on nearby laws is about the first three.
+# The laws; the theorem on nearby measures is about the first three.
 _LAWS = ("softmax", "L2", "Sinkhorn", "sharp softmax", "unnormalized")
 
 _PAPER = "arXiv:2501.18322"
 CLAIMS = {
     "stability": Claim(
-        r"From laws in a ball of radius $R$, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$ for $t \le T$.", _PAPER, "proved"
+        r"From measures in a ball of radius $R$, $W_p(\mu_t, \nu_t) \le C(T, R)\, W_p(\mu_0, \nu_0)$ for $t \le T$.", _PAPER, "proved"
     ),
     "gaussian": Claim("Gaussians stay Gaussian, so that $C$ of two nearby ones is that of an ODE for mean and variance.", _PAPER, "proved"),
     "support": Claim(
@@ -52,34 +54,21 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Until when, how fine, and how near."""
 
-    t1: float = 1.0
+    t1: Positive = 1.0
     """the final time"""
-    cells: tuple[int, ...] = (100, 200, 400)
+    cells: Annotated[tuple[Annotated[int, Meta(ge=50)], ...], Meta(min_length=2), DOUBLING] = (100, 200, 400)
     """how many cells the line has; the last is used for stability"""
-    shifts: tuple[float, ...] = (0.2, 0.1, 0.05, 0.025)
-    """by how much the second law is moved, and stretched in proportion"""
-    tokens: int = 1000
+    shifts: Annotated[tuple[Annotated[float, Meta(gt=0, lt=0.5)], ...], Meta(min_length=3), DIFFERENT] = (0.2, 0.1, 0.05, 0.025)
+    """by how much the second measure is moved, and stretched in proportion"""
+    tokens: Annotated[int, Meta(ge=100)] = 1000
     """how many tokens the radius is compared with"""
-    laws: tuple[str, ...] = _LAWS
+    laws: Annotated[tuple[str, ...], Meta(min_length=1), each_of(*_LAWS)] = _LAWS
     """which laws, of softmax, L2, Sinkhorn, sharp softmax and unnormalized"""
-    t_unnormalized: float = 0.15
+    t_unnormalized: Positive = 0.15
     """the final time of unnormalized attention, whose radius goes to infinity soon"""
-
-    def __post_init__(self):
-        for name in ("t1", "t_unnormalized"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if len(self.cells) < 2 or self.cells[0] < 50 or any(fine != 2 * coarse for coarse, fine in itertools.pairwise(self.cells)):
-            raise ValueError(f"cells must be at least two numbers from 50, each twice the one before, got {list(self.cells)}")
-        if len(set(self.shifts)) < 3 or not 0 < min(self.shifts) <= max(self.shifts) < 0.5:
-            raise ValueError(f"shifts must be at least three different numbers between 0 and 0.5, got {list(self.shifts)}")
-        if self.tokens < 100:
-            raise ValueError(f"tokens must be at least 100, got {self.tokens}")
-        if not self.laws or not set(self.laws) <= set(_LAWS):
-            raise ValueError(f"laws must be some of {', '.join(_LAWS)}, got {list(self.laws)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,9 +131,9 @@ def laws() -> dict[str, af.Attention]:
 
 
 def bump(x: Any, shift: float = 0.0) -> Any:
-    """A law of compact support, moved and stretched by a shift."""
+    """A density of compact support, moved and stretched by a shift."""
     half = _HALF * (1 + shift)
-    u = (x[:, 0] - _CENTRE - shift) / half
+    u = (x[:, 0] - _CENTER - shift) / half
     return jnp.where(jnp.abs(u) < 1, 1 - u**2, 0) ** 3 * 35 / (32 * half)
 
 
@@ -152,18 +141,17 @@ def normal(shift: float = 0.0) -> af.Gaussian:
     return af.Gaussian([_MEAN + shift], [[(_DEVIATION * (1 + shift)) ** 2]])
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Stability under the three laws of the theorem, then supports."""
-    spec = Spec() if spec is None else spec
     every = {name: law for name, law in laws().items() if name in spec.laws}
     pairs = itertools.product((name for name in every if name in _LAWS[:3]), ("bump", "Gaussian"))
-    stability = parts(lambda pair: _stability(pair[0], every[pair[0]], pair[1], spec), pairs, "nearby laws", progress, like=Stability)
+    stability = parts(lambda pair: _stability(pair[0], every[pair[0]], pair[1], spec), pairs, "nearby measures", progress, like=Stability)
     return Result(spec, stability, parts(lambda item: _support(*item, spec), every.items(), "supports", progress, like=Support))
 
 
 def _reach(spec: Spec) -> float:
     """A little more than the support of any of the compact starts can reach."""
-    return 1.05 * float(af.theory.support_radius(_CENTRE + _HALF + 2 * max(spec.shifts), [[1.0]], spec.t1))
+    return 1.05 * float(af.theory.support_radius(_CENTER + _HALF + 2 * max(spec.shifts), [[1.0]], spec.t1))
 
 
 def _stability(name: str, law: af.Attention, start: str, spec: Spec) -> Stability:
@@ -209,10 +197,10 @@ def _support(name: str, law: af.Attention, spec: Spec) -> Support:
         path = af.solve(law, mu, t1, save_at=_FRAMES)
         found.append([radius(frame) for frame in path])
     # Tokens at equal distances with the masses of the start, so that the first and the last lie at the ends of the support.
-    x = jnp.linspace(_CENTRE - _HALF, _CENTRE + _HALF, spec.tokens)[:, None]
+    x = jnp.linspace(_CENTER - _HALF, _CENTER + _HALF, spec.tokens)[:, None]
     tokens = af.solve(law, af.Particles(x, weights=bump(x)), t1, save_at=_FRAMES)
     ts = np.asarray(tokens.ts)
-    bound = np.asarray(af.theory.support_radius(_CENTRE + _HALF, law.value, ts))
+    bound = np.asarray(af.theory.support_radius(_CENTER + _HALF, law.value, ts))
     return Support(name, ts, np.array(found), np.array([np.abs(np.asarray(frame.points)).max() for frame in tokens]), bound)
 
 

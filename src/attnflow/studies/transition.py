@@ -1,19 +1,19 @@
 r"""With growing $\beta$ the transition of noisy attention from uniform to ordered turns from continuous to a jump (arXiv:2606.05140).
 
 Unnormalized attention with noise, $\partial_t \mu + \operatorname{div}(\mu\,\Gamma_\mu) = \frac12 \sigma^2 \Delta\mu$ on $S^{d-1}$, keeps
-the uniform law. As $\sigma$ falls the first mode of it becomes unstable at $\sigma_c(\beta)$. The paper proves that the transition is
+the uniform density. As $\sigma$ falls the first mode of it becomes unstable at $\sigma_c(\beta)$. The paper proves that the transition is
 continuous up to the $\beta$ with $I_{d/2+1}(\beta) / I_{d/2}(\beta) = 1/d$, and discontinuous beyond. Measured here:
 
 - the branch of ordered states, by continuation from the bifurcation, with the stability of each;
 - the curvature of the branch at the bifurcation, which is negative for a continuous transition, and the $\beta$ at which it changes sign;
-- where the free energy $\frac12 \sigma^2 \int \log\rho \,d\rho - E(\rho)$ of ordered and uniform law agree, which is where the transition
-  jumps;
-- a stationary state against a run of the density and one of noisy tokens, and that beyond the critical $\beta$ both laws can be stable.
+- where the free energy $\frac12 \sigma^2 \int \log\rho \,d\rho - E(\rho)$ of the ordered and the uniform density agree, which is where the
+  transition jumps;
+- a stationary state against a run of the density and one of noisy tokens, and that beyond the critical $\beta$ both states can be stable.
 """
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Rule, Seed
 from attnflow.studies.tools.noisy import NOISE, Runs, law, runs
 from attnflow.studies.tools.parts import parts
 
@@ -37,51 +38,41 @@ _NODES = 12
 
 _PAPER = "arXiv:2606.05140"
 CLAIMS = {
-    "noise": Claim(r"As noise falls the uniform law loses stability at $\sigma_c(\beta)$, in its first mode alone.", _PAPER, "proved"),
+    "noise": Claim(r"As noise falls the uniform density loses stability at $\sigma_c(\beta)$, in its first mode alone.", _PAPER, "proved"),
     "critical": Claim(
         r"Noisy attention goes from continuous to a jump at the $\beta$ with $I_{d/2+1}(\beta) / I_{d/2}(\beta) = 1/d$.", _PAPER, "proved"
     ),
     "continuous": Claim(r"Up to the critical $\beta$ ordered states are stable, and there are none above $\sigma_c$.", _PAPER, "proved"),
-    "jump": Claim(r"Beyond the critical $\beta$ the branch folds; ordered and uniform law are stable above $\sigma_c$.", _PAPER, "proved"),
+    "jump": Claim(
+        r"Beyond the critical $\beta$ the branch folds; the ordered and the uniform density are stable above $\sigma_c$.", _PAPER, "proved"
+    ),
 }
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How fine the grids are."""
 
-    cells: int = 128
+    cells: Annotated[int, Meta(ge=32, multiple_of=4)] = 128
     """the cells of the circle, and twice the bands of a sphere; half of them in the coarser grid of an extrapolation"""
-    step: float = 0.05
+    step: Annotated[float, Meta(gt=0, le=0.5)] = 0.05
     """the longest step along a branch"""
-    tokens: int = 10_000
+    tokens: Annotated[int, Rule("0 or at least 100", lambda tokens: tokens == 0 or tokens >= 100)] = 10_000
     """the tokens of the noisy run; 0 leaves out the runs, of tokens and of densities"""
-    betas: int = 9
+    betas: Annotated[int, Meta(ge=2)] = 9
     """at how many inverse temperatures the curvature is drawn"""
-    dims: tuple[int, ...] = (2, 3, 4)
+    dims: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Rule("2 among them", lambda dims: 2 in dims)] = (2, 3, 4)
     """the dimensions, 2 among them; states are followed in those up to 3"""
-    seed: int = 0
+    seed: Seed = 0
     """the seed of the tokens and of their noise"""
-
-    def __post_init__(self):
-        if self.cells < 32 or self.cells % 4:
-            raise ValueError(f"cells must be a multiple of 4 and at least 32, got {self.cells}")
-        if not 0 < self.step <= 0.5:
-            raise ValueError(f"step must lie between 0 and 0.5, got {self.step}")
-        if self.tokens < 100 and self.tokens:
-            raise ValueError(f"tokens must be 0 or at least 100, got {self.tokens}")
-        if self.betas < 2:
-            raise ValueError(f"betas must be at least 2, got {self.betas}")
-        if 2 not in self.dims or min(self.dims) < 2:
-            raise ValueError(f"dims must be at least 2, and 2 among them, got {list(self.dims)}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Diagram:
     """The ordered states for one dimension and beta, with the noise over the critical one of the grid.
 
-    `excess` is their free energy less that of the uniform law at the same noise; `jump` has noise and order where it vanishes on the stable
-    part, `None` if the transition is continuous.
+    `excess` is their free energy less that of the uniform density at the same noise; `jump` has noise and order where it vanishes on the
+    stable part, `None` if the transition is continuous.
     """
 
     dim: int
@@ -135,9 +126,8 @@ def grid(dim: int, cells: int) -> af.Grid:
     return af.Grid.uniform([af.Circle(cells)] if dim == 2 else [af.Zonal(dim, cells // 2, nodes=_NODES)])
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """The diagrams, the curvatures, and the runs."""
-    spec = Spec() if spec is None else spec
     wanted = [(dim, multiple * af.theory.critical_beta(dim)) for dim in spec.dims if dim <= _DRAWN for multiple in _MULTIPLES]
     diagrams = parts(lambda pair: diagram(spec, *pair), wanted, "branches", progress, like=Diagram)
     curvatures = parts(lambda dim: curvature(spec, dim), spec.dims, "curvatures", progress, like=Curvature)

@@ -32,12 +32,12 @@ class Claim:
     derived: str = ""
     sure: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.status in NOT_AS_PRINTED) != bool(self.printed):
-            raise ValueError(f"just a claim that is not as printed says what is printed, got {self.status!r} and {self.printed!r}")
+            raise ValueError(f"only a claim that is not as printed says what is printed, got {self.status!r} and {self.printed!r}")
         if {bool(self.derived), bool(self.sure)} != {self.status in ERRATA}:
             raise ValueError(
-                f"just a misprint or a difference has a derivation and how sure it is, got {self.status!r}, {self.derived!r}, {self.sure!r}"
+                f"only a misprint or a difference has a derivation and how sure it is, got {self.status!r}, {self.derived!r}, {self.sure!r}"
             )
 
 

@@ -1,6 +1,6 @@
-"""A part of a run as data: arrays, and how they hang together, in one npz file. Reading it runs nothing that the file says.
+"""A part of a run as data: arrays and their structure, in one npz file. Reading it runs nothing that the file says.
 
-What a part is says `like`, which the study has and the file has not:
+`like` says what a part is; the study has it, and the file does not:
 
 - `None`: plain data, that is numbers, strings, `None`, arrays of NumPy or JAX, and tuples, lists and dictionaries of such;
 - a dataclass: an object of it, with its fields by their annotations;
@@ -32,7 +32,8 @@ class Of:
     """An object of a dataclass, some of whose fields are like what is given here."""
 
     def __init__(self, kind: type, **fields: Any):
-        self.kind, self.fields = kind, fields
+        self.kind: type = kind
+        self.fields: dict[str, Any] = fields
 
 
 def to_bytes(value: Any, like: Any = None) -> bytes:

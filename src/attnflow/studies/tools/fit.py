@@ -47,7 +47,7 @@ def power_law(x: Any, y: Any, confidence: float = 0.95) -> PowerLaw:
 
 
 def student(freedom: int, confidence: float) -> float:
-    """The t with `P(|T| <= t) = confidence` for Student's law, by bisection on the angle `atan(t / sqrt(freedom))`.
+    """The t with `P(|T| <= t) = confidence` for Student's distribution, by bisection on the angle `atan(t / sqrt(freedom))`.
 
     For whole degrees of freedom the probability is elementary (Abramowitz and Stegun 26.7.3, 26.7.4).
     """

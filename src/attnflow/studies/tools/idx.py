@@ -1,4 +1,4 @@
-"""Labelled images from IDX files, the format of MNIST and its kin: big-endian header, then bytes; plain or gzipped."""
+"""Labeled images from IDX files, the format of MNIST: big-endian header, then bytes; plain or gzipped."""
 
 import gzip
 import math
