@@ -28,7 +28,7 @@ import xarray
 
 import attnflow as af
 from attnflow.attention.normalizations.base import Normalization
-from attnflow.measures.base import FlowingMeasure
+from attnflow.measures import FlowingMeasure
 from attnflow.numerics import arrays as _arrays
 from attnflow.spaces import Space
 from attnflow.sums import Mask

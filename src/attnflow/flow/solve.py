@@ -124,7 +124,7 @@ def _noise(sigma: Any, key: Any, mu: FlowingMeasure) -> Noise | None:
     """The noise of a run, `None` for none."""
     if sigma is None and key is not None:
         raise ValueError("key is for noise, got a key and no noise=sigma")
-    return None if sigma is None else mu.noise(sigma, key)
+    return None if sigma is None else mu.noise(sigma, key=key)
 
 
 def _solve_known(

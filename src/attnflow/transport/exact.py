@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from attnflow._check import measure
 from attnflow.measures import Gaussian, Measure
-from attnflow.measures.closed_forms import duration
+from attnflow.measures.base import duration
 from attnflow.numerics.arrays import array, floats, known, rows
 
 _LAWS = "a Gaussian or a GaussianMixture"

@@ -17,7 +17,7 @@ from attnflow.measures.grid.intervals import Order
 from attnflow.measures.grid.mesh import Mesh, mesh
 from attnflow.measures.grid.upwind import Courant, Transported, Upwind
 from attnflow.measures.grid.volumes import face_velocity, outflow, transport
-from attnflow.measures.line import Bars, Tokens
+from attnflow.measures.line import Histogram, Tokens
 from attnflow.measures.particles import Particles
 from attnflow.measures.velocity import Velocity
 from attnflow.numerics.arrays import known, one_program
@@ -277,7 +277,7 @@ class Grid(FlowingMeasure):
         """The cells as weighted tokens at their middles."""
         if self.axes[0].bands:
             raise ValueError(f"a cell of a {type(self.axes[0]).__name__} grid is a band, not a point; draw tokens with .sample(n, key=key)")
-        return Particles(self.points, self.weights, self.mesh.order, self.space)
+        return Particles(self.points, self.weights, order=self.mesh.order, space=self.space)
 
     def support(self) -> Particles:
         """The cells that have mass as tokens; all of them inside `grad`, where masses have no values yet."""
@@ -291,19 +291,19 @@ class Grid(FlowingMeasure):
         self.check_places()
         return self.particles()
 
-    def projected(self, direction: Float[Array, " d"]) -> Tokens | Bars:
+    def projected(self, direction: Float[Array, " d"]) -> Tokens | Histogram:
         """On the line the density that is constant in each cell, else the middles of the cells."""
         if self.dim > 1:
             return Tokens(self.points @ direction, self.weights)
         bars, back = self.angles(), direction[0] < 0
         edges = bars.edges * direction[0]
-        return Bars(jnp.where(back, edges[::-1], edges), jnp.where(back, bars.w[::-1], bars.w))
+        return Histogram(jnp.where(back, edges[::-1], edges), jnp.where(back, bars.w[::-1], bars.w))
 
-    def angles(self) -> Bars:
+    def angles(self) -> Histogram:
         """The density that is constant in each cell of its one axis, an angle or a coordinate."""
-        return Bars(jnp.asarray(self.axes[0].edges, self.dtype), self.weights)
+        return Histogram(jnp.asarray(self.axes[0].edges, self.dtype), self.weights)
 
-    def latitude(self) -> Bars | None:
+    def latitude(self) -> Histogram | None:
         return self.angles() if self.axes[0].bands else None
 
     def check_places(self) -> None:

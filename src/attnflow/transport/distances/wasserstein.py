@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from attnflow._check import measure
 from attnflow.measures import Gaussian, Measure
-from attnflow.measures.line import root
+from attnflow.numerics.rows import root
 from attnflow.numerics.arrays import cast
 from attnflow.numerics.linalg import psd_sqrt
 from attnflow.spaces import Space, Sphere
