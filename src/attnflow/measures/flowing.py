@@ -4,7 +4,7 @@ import abc
 import json
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import diffrax
 import equinox as eqx
@@ -23,7 +23,9 @@ from attnflow.sums import Atoms, Logit, Mask, Request, warn_of_round_off
 # Stacked arrays by name, each with the names of its axes.
 Frame = dict[str, tuple[tuple[str, ...], Any]]
 
+# What is for type checkers alone: at run time these are `Any`.
 if TYPE_CHECKING:
+    from typing import Self as Self
 
     class NormalizationLike(Protocol):
         """What a picture asks of a normalization."""
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
         @property
         def value(self) -> Array: ...
 else:
-    NormalizationLike = LawLike = Any
+    NormalizationLike = LawLike = Self = Any
 
 
 class Noise(eqx.Module):
@@ -160,9 +162,7 @@ class FlowingMeasure(Measure):
         r"""The tilts $e^{\ell(x, y)} \,d\mu(y)$ of the measure; means are of `inner(y)` if such a map is given."""
         return TiltedAtoms(logit, self.keys_for(logit, inner, mask, sums), sums)
 
-    def attend(
-        self, normalize: NormalizationLike, logit: Logit, inner: Affine | None, mask: Mask | None, sums: Request | None
-    ) -> Velocity:
+    def attend(self, normalize: NormalizationLike, logit: Logit, inner: Affine | None, mask: Mask | None, sums: Request | None) -> Velocity:
         """The average of a normalization over this picture: of its keys, unless it has a closed form."""
         return normalize.average(logit, self.keys_for(logit, inner, mask, sums), sums)
 

@@ -46,7 +46,7 @@ class QuantileSteps(NamedTuple):
 
 
 class Distribution(eqx.Module):
-    """A probability distribution on the line, by its quantile function. `even`: tokens of equal weights; `normal`: one normal distribution."""
+    """A probability distribution on the line, by its quantile function. `even`: equal weights; `normal`: one normal distribution."""
 
     even = False
     normal = False

@@ -88,7 +88,7 @@ def _check_spacing(covs: Float[np.ndarray, "k d d"], spacing: Float[np.ndarray, 
     if math.exp(-least / 2) > _COARSE:
         needed = math.ceil((nodes - 1) * math.sqrt(-2 * math.log(_COARSE) / least)) + 1
         warn(
-            f"quadrature with {nodes} nodes per axis does not resolve the density: its integrals are off by about {math.exp(-least / 2):.0e}; "
-            f"use at least {needed} nodes"
+            f"quadrature with {nodes} nodes per axis does not resolve the density: its integrals are off by about "
+            f"{math.exp(-least / 2):.0e}; use at least {needed} nodes"
             + ("" if needed <= _MOST_NODES[len(spacing)] else ", which are too many: draw tokens with mu.sample")
         )

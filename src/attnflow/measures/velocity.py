@@ -250,9 +250,7 @@ def as_velocity(found: Velocity | RowFunction) -> Velocity:
     return Plain(function("velocity", found, "a map of rows of points", "field.at(mu, t) makes the velocity of a field"))
 
 
-def moved(
-    velocity: Velocity | RowFunction, points: Float[Array, "n d"], order: Float[Array, " n"] | None = None
-) -> Float[Array, "n d"]:
+def moved(velocity: Velocity | RowFunction, points: Float[Array, "n d"], order: Float[Array, " n"] | None = None) -> Float[Array, "n d"]:
     """A velocity or a map at tokens or cells with their order; refused unless it gives a row for each of them."""
     return _one_row_each(velocity, as_velocity(velocity)(points, order), points)
 

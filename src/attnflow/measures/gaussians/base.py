@@ -1,7 +1,7 @@
 """What Gaussians and their mixtures have in common: both are lists of components, and what follows from those is written once."""
 
 import itertools
-from typing import Any, Self
+from typing import Any
 
 import diffrax
 import jax
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from attnflow._types import ArrayLike, Key, RowFunction, Scalar
 from attnflow.measures.base import duration, values_of
-from attnflow.measures.flowing import FlowingMeasure, Noise
+from attnflow.measures.flowing import FlowingMeasure, Noise, Self
 from attnflow.measures.gaussians.tilted import TiltedGaussians
 from attnflow.measures.line import NormalMixture
 from attnflow.measures.particles import Particles

@@ -127,8 +127,8 @@ class GaussianMixture(Gaussians):
     def report(self, velocity: Velocity | RowFunction) -> dict[str, PyTree]:
         r"""`residual`: the size of the velocity less its affine fit at the nodes, relative to that of the velocity, both in the mean square
         over the nodes, the means, and the points halfway between."""
-        lines = placed(self.means, self.covs, jnp.asarray(lines(self.dim), self.dtype))
-        return {"closure": {"residual": residual(self.weights, self.covs, self._along(velocity, lines))}}
+        points = placed(self.means, self.covs, jnp.asarray(lines(self.dim), self.dtype))
+        return {"closure": {"residual": residual(self.weights, self.covs, self._along(velocity, points))}}
 
     def attend(self, normalize: NormalizationLike, logit: Logit, inner: Affine | None, mask: Mask | None, sums: Request | None) -> Velocity:
         self._no_mask(mask)

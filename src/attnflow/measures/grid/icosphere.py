@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from attnflow._check import count
+from attnflow._types import Key
 from attnflow.measures.grid.axes import Axis, Parts, Resolution
 from attnflow.measures.grid.links import listed
 from attnflow.numerics.arrays import known
@@ -24,7 +25,7 @@ _ROUNDS = 20
 @dataclasses.dataclass(frozen=True)
 class Icosphere(Axis):
     """The sphere $S^2$ in $10 f^2 + 2$ nearly equal cells, $f$ the `frequency`: the Voronoi cells of a subdivided icosahedron; densities
-    are by area."""
+    are per area."""
 
     frequency: int
     names = ("cell",)
@@ -67,7 +68,7 @@ class Icosphere(Axis):
     def shares(self, number: Int[Array, " m"]) -> list[tuple[Int[Array, " m"], Any]]:
         return [(number, 1)]
 
-    def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, "n 3"]:
+    def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], *, key: Key) -> Float[Array, "n 3"]:
         """A point of a round cell of the same area."""
         middle, area = (jnp.asarray(values, part.dtype)[cell] for values in icosphere(self.frequency)[:2])
         direction = self.space.nearest(self.space.project(middle, jax.random.normal(key, middle.shape, part.dtype)))

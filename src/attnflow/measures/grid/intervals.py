@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from attnflow._check import refusal
-from attnflow.measures.grid.axes import EvenAxis, Resolution, enough, numpy_of
+from attnflow.measures.grid.axes import EvenAxis, Resolution, enough
 from attnflow.numerics.arrays import known
+from attnflow.numerics.rows import numbers
 from attnflow.spaces import Sphere
 
 
@@ -30,7 +31,7 @@ class Interval(EvenAxis):
 
 @dataclasses.dataclass(frozen=True)
 class Circle(EvenAxis):
-    r"""`cells` equal arcs of the unit circle in $\mathbb{R}^2$; densities are by arc length, `centers` are angles from $0$ to $2\pi$."""
+    r"""`cells` equal arcs of the unit circle in $\mathbb{R}^2$; densities are per arc length, `centers` are angles from $0$ to $2\pi$."""
 
     cells: int
     names = ("angle",)
@@ -44,10 +45,10 @@ class Circle(EvenAxis):
         enough(self, 4)
 
     def locate(self, points: Float[Any, "m 2"]) -> Any:
-        return numpy_of(points).arctan2(points[:, 1], points[:, 0]) % (2 * math.pi)
+        return numbers(points).arctan2(points[:, 1], points[:, 0]) % (2 * math.pi)
 
     def chart(self, coordinate: Float[Any, " m"]) -> Any:
-        xp = numpy_of(coordinate)
+        xp = numbers(coordinate)
         return xp.stack([xp.cos(coordinate), xp.sin(coordinate)], axis=1)
 
     def along(self, coordinate: Float[np.ndarray, " m"]) -> np.ndarray:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from attnflow._types import Scalar
 from attnflow.measures.grid.mesh import Mesh
 from attnflow.measures.grid.volumes import heat
 
@@ -18,15 +19,15 @@ _MOST, _AIM = 0.5, 0.4
 class Transported(diffrax.AbstractTerm):
     """The rate of change of the masses together with the outflow that bounds the step."""
 
-    rate: Callable
+    rate: Callable[[Scalar, Array], tuple[Array, Array]]
 
-    def vf(self, t, y, args):
+    def vf(self, t: Scalar, y: Array, args: Any) -> tuple[Array, Array]:
         return self.rate(t, y)
 
-    def contr(self, t0, t1, **kwargs):
+    def contr(self, t0: Scalar, t1: Scalar, **kwargs: Any) -> Scalar:
         return t1 - t0
 
-    def prod(self, vf, control):
+    def prod(self, vf: tuple[Array, Array], control: Scalar) -> Array:
         return vf[0] * control
 
 
@@ -60,7 +61,7 @@ class Upwind(diffrax.AbstractSolver):
         start = self._spread(y0, h / 2)
 
         # A loop over the two stages, so that the velocity is compiled once.
-        def euler(carry: Any, t: Any) -> Any:
+        def euler(carry: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], None]:
             mass, number = carry
             rate, out = terms.vf(t, mass, args)
             return (mass + h * rate, jnp.maximum(number, h * out)), None
@@ -69,7 +70,7 @@ class Upwind(diffrax.AbstractSolver):
         y1 = self._spread(0.5 * (start + twice), h / 2)
         return y1, number, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
 
-    def _spread(self, mass: Any, time: Any) -> Any:
+    def _spread(self, mass: Array, time: Array) -> Array:
         if self.diffusion is None:
             return mass
         return heat(self.mesh, mass.reshape(-1), self.diffusion * time).reshape(mass.shape)

@@ -8,9 +8,9 @@ from jaxtyping import Array, Float
 
 from attnflow.measures import Measure, Particles
 from attnflow.measures.line import Histogram, Tokens
-from attnflow.numerics.rows import root
 from attnflow.numerics.arrays import known, positive
 from attnflow.numerics.linalg import one_by_one
+from attnflow.numerics.rows import root
 from attnflow.sums import Atoms, Request, Streamed, check_request, isotropic, log_integral
 from attnflow.transport.distances.wasserstein import one_space
 
