@@ -101,7 +101,7 @@ def test_bridges_scores_and_steps(pair):
     ("call", "message"),
     [
         (lambda mu: af.heat_flow(mu, 1.0), "mu must be a Gaussian or a GaussianMixture, got Uniform"),
-        (lambda mu: af.entropy(mu), "mu must be Particles, a Grid or a Gaussian, got Uniform"),
+        (lambda mu: af.entropy(mu), "mu must be Particles, a Grid, a Gaussian or a GaussianMixture, got Uniform"),
         (lambda mu: af.kernel_score(mu, 1.0), "mu must be a Gaussian or a GaussianMixture, got Uniform"),
         (lambda mu: af.FokkerPlanck(mu), "target must be a Gaussian, a GaussianMixture or grad log density, got Uniform"),
         (lambda mu: af.energy_distance(mu, mu), "energy_distance is for two clouds, got Uniform and Uniform"),

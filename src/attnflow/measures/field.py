@@ -1,7 +1,7 @@
 """Fields: velocities that may depend on the measure they move, and their compositions."""
 
 import abc
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -46,9 +46,7 @@ class Field(eqx.Module):
 
     def __radd__(self, other: "Field | int") -> "Field":
         # `sum(fields)` begins with 0.
-        if isinstance(other, int) and other == 0:
-            return self
-        return Sum((check.field("what a field is added to", other), self))
+        return self if isinstance(other, int) and other == 0 else Sum((check.field("what a field is added to", cast(Field, other)), self))
 
     def __mul__(self, factor: Scalar) -> "Multiple":
         return Multiple(self, floats("what a field is multiplied by", factor, ""))

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from attnflow._check import instance
 from attnflow._types import ArrayLike, Key, RowFunction, Scalar
@@ -44,14 +44,7 @@ class Particles(FlowingMeasure):
     order: Float[Array, " n"] | None
     space: Space
 
-    def __init__(
-        self,
-        points: ArrayLike,
-        weights: ArrayLike | None = None,
-        *,
-        order: ArrayLike | Literal["fraction"] | None = None,
-        space: Space | None = None,
-    ):
+    def __init__(self, points: ArrayLike, weights: ArrayLike | None = None, *, order: ArrayLike | None = None, space: Space | None = None):
         self.space = Euclidean() if space is None else instance("space", space, Space, "a space such as af.Sphere()")
         found = floats("points", points, "n d")
         self.space.check(found)
@@ -172,7 +165,7 @@ class Particles(FlowingMeasure):
         extra = {name: variables[name] for name in ("weights", "order") if name in variables}
         return cls(variables["points"][0], space=space_from(json.loads(about["space"])), **extra)
 
-    def frame(self, states: Float[Array, "t n d"]) -> Frame:
+    def frame(self, states: PyTree) -> Frame:
         variables: Frame = {"points": (("time", "token", "coordinate"), states)}
         if self.weights is not None:
             variables["weights"] = (("token",), self.weights)

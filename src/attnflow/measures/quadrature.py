@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._check import count, measure, warn
-from attnflow._types import Key, Scalar
+from attnflow._types import Scalar
 from attnflow.measures.base import Measure
 from attnflow.measures.particles import Particles
 from attnflow.numerics.arrays import known, positive
@@ -19,8 +19,6 @@ from attnflow.numerics.arrays import known, positive
 _MOST_NODES = {1: 2**22, 2: 2**11, 3: 161}
 # Nodes per axis of the rule for an integral, by dimension.
 _NODES = {1: 1000, 2: 150, 3: 50}
-# How many tokens stand for a measure that is sampled.
-_SAMPLES = 4096
 # The error of an integral above which a rule is called too coarse.
 _COARSE = 1e-6
 
@@ -62,21 +60,6 @@ def integral(mu: Measure, f: Callable[[Any, Array], Array]) -> Float[Array, ""]:
     if mu.dim not in _NODES:
         raise ValueError(f"this is integrated on a grid, in up to {max(_NODES)} dimensions, got {mu.dim}")
     return quadrature(mu, _NODES[mu.dim]).integrate(lambda x: f(mu, x))
-
-
-def ruled_or_sampled(mu: Any, eps: Float[Array, ""], *, key: Key | None) -> Particles:
-    r"""A smooth measure as tokens for a kernel of variance `eps`: on the line by quadrature, else a sample."""
-    name = type(mu).__name__
-    if mu.dim > 1:
-        if key is None:
-            raise ValueError(f"a {name} in R^{mu.dim} is sampled for its bridge, which needs key=jax.random.key(seed), got none")
-        return mu.sample(_SAMPLES, key=key)
-    means, variances = (np.asarray(part) for part in mu.components[1:])
-    if variances.min() <= 0:
-        raise ValueError(f"a {name} on the line needs a positive variance to become tokens, got 0; use Particles([[mean]])")
-    # The error of the rule is e^{-2 pi^2 t^2} at a spacing of sqrt(eps) / t, and so for the width of a component.
-    width = np.ptp(means) + 17 * math.sqrt(variances.max())
-    return quadrature(mu, math.ceil(1.5 * width / math.sqrt(min(float(eps), variances.min()))) + 1)
 
 
 def _check_spacing(covs: Float[np.ndarray, "k d d"], spacing: Float[np.ndarray, " d"], nodes: int) -> None:

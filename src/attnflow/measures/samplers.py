@@ -76,12 +76,12 @@ def orthonormal(n: int, dim: int, *, key: Key, dtype: DType | None = None) -> Pa
 
 
 @one_program
-def _uniform_directions(n: int, dim: int, key: Key, dtype: DType | None) -> Array:
+def _uniform_directions(n: int, dim: int, key: Key, dtype: jnp.dtype) -> Array:
     return Sphere().nearest(_standard_normal(n, dim, key, dtype))
 
 
 @one_program
-def _uniform_by_area(n: int, space: Ellipsoid, key: Key, dtype: DType | None) -> Array:
+def _uniform_by_area(n: int, space: Ellipsoid, key: Key, dtype: jnp.dtype) -> Array:
     axes = jnp.asarray(space.axes, dtype)[None]
 
     def drawn(carry: tuple[Key, Array, Array]) -> tuple[Key, Array, Array]:

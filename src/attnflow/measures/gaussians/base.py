@@ -1,7 +1,9 @@
 """What Gaussians and their mixtures have in common: both are lists of components, and what follows from those is written once."""
 
+import abc
 import itertools
-from typing import Any
+import math
+from collections.abc import Callable
 
 import diffrax
 import jax
@@ -15,8 +17,8 @@ from attnflow.measures.flowing import FlowingMeasure, Noise, Self
 from attnflow.measures.gaussians.tilted import TiltedGaussians
 from attnflow.measures.line import NormalMixture
 from attnflow.measures.particles import Particles
-from attnflow.measures.quadrature import ruled_or_sampled
-from attnflow.measures.velocity import Affine
+from attnflow.measures.quadrature import quadrature
+from attnflow.measures.velocity import Affine, Velocity
 from attnflow.numerics.arrays import array, known, on_host, one_program, rows
 from attnflow.numerics.linalg import one_by_one, psd_sqrt
 from attnflow.numerics.rows import root
@@ -25,6 +27,8 @@ from attnflow.sums import Logit, Mask, Request
 
 # Gauss-Hermite nodes per axis, by dimension: exact to degree 2k - 1, at most about 17,000 nodes in all.
 _NODES = {1: 64, 2: 40, 3: 20, 4: 11, 5: 7, 6: 5}
+# How many tokens a sample for a bridge has.
+_SAMPLES = 4096
 
 # Means and covariances: `[d]` and `[d, d]` of a Gaussian, `[k, d]` and `[k, d, d]` of a mixture.
 State = tuple[Float[Array, "*k d"], Float[Array, "*k d d"]]
@@ -69,8 +73,23 @@ class Gaussians(FlowingMeasure):
         eye, time = np.broadcast_to(np.eye(self.dim, dtype=self.dtype), covs.shape), array(duration(t), self.dtype)
         return self.with_state((means, on_host(lambda covs, t: covs + t * eye, covs, time)))
 
+    @abc.abstractmethod
+    def sample(self, n: int, *, key: Key) -> Particles:
+        """$n$ independent tokens."""
+
     def tokens(self, eps: Float[Array, ""], *, key: Key | None) -> Particles:
-        return ruled_or_sampled(self, eps, key=key)
+        """On the line by quadrature that is fine enough for a kernel of variance `eps`, else a sample."""
+        name = type(self).__name__
+        if self.dim > 1:
+            if key is None:
+                raise ValueError(f"a {name} in R^{self.dim} is sampled for its bridge, which needs key=jax.random.key(seed), got none")
+            return self.sample(_SAMPLES, key=key)
+        means, variances = (np.asarray(part) for part in self.components[1:])
+        if variances.min() <= 0:
+            raise ValueError(f"a {name} on the line needs a positive variance to become tokens, got 0; use Particles([[mean]])")
+        # The error of the rule is e^{-2 pi^2 t^2} at a spacing of sqrt(eps) / t, and so for the width of a component.
+        width = np.ptp(means) + 17 * math.sqrt(variances.max())
+        return quadrature(self, math.ceil(1.5 * width / math.sqrt(min(float(eps), variances.min()))) + 1)
 
     def projected(self, direction: Float[Array, " d"]) -> NormalMixture:
         weights, means, covs = self.components
@@ -84,7 +103,7 @@ class Gaussians(FlowingMeasure):
         means, covs = state
         return means, (covs + jnp.swapaxes(covs, -1, -2)) / 2
 
-    def motion(self, velocity: Any, noise: Noise | None = None) -> diffrax.AbstractTerm:
+    def motion(self, velocity: Callable[[FlowingMeasure, Scalar], Velocity], noise: Noise | None = None) -> diffrax.AbstractTerm:
         r"""With noise every covariance gains $\sigma^2 I$ in unit time."""
         if noise is None:
             return super().motion(velocity)

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from attnflow import _check as check
 from attnflow._types import ArrayLike, Key, RowFunction
@@ -101,7 +101,7 @@ class Gaussian(Gaussians):
     def from_frame(cls, about: dict[str, Any], variables: dict[str, Any]) -> "Gaussian":
         return cls(variables["mean"][0], variables["cov"][0])
 
-    def frame(self, states: tuple[Array, Array]) -> Frame:
+    def frame(self, states: PyTree) -> Frame:
         return {"mean": (("time", "coordinate"), states[0]), "cov": (("time", "coordinate", "coordinate_"), states[1])}
 
 

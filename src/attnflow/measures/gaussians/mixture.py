@@ -144,7 +144,7 @@ class GaussianMixture(Gaussians):
         first = cls(variables["weights"], means, np.broadcast_to(np.eye(means.shape[1], dtype=covs.dtype), covs.shape))
         return first.with_state((array(means), array(covs)))
 
-    def frame(self, states: State) -> Frame:
+    def frame(self, states: PyTree) -> Frame:
         means, covs = states
         return {
             "means": (("time", "component", "coordinate"), means),

@@ -138,9 +138,10 @@ class Cells(FlowingMeasure):
         r"""$n$ tokens of equal mass at the quantiles $(i + \frac12)/n$, for one `Interval` or the `Circle`: the closest cloud of $n$
         tokens."""
         check.count("n", n)
-        if len(self.axes) > 1 or self.axes[0].coordinate is None:
+        axis, *others = self.axes
+        if others or axis.coordinate is None:
             raise ValueError("quantiles are for a grid over one Interval or the Circle; draw tokens with .sample(n, key=key)")
-        return Particles(quantiles(self.axes[0], self.weights, n), space=self.space)
+        return Particles(quantiles(axis, self.weights, n), space=self.space)
 
     def sample(self, n: int, *, key: Key) -> Particles:
         """$n$ independent tokens: a cell by its mass, then a point of the cell (of a round cell of the same area on an `Icosphere`)."""

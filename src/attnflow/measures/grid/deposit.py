@@ -29,8 +29,8 @@ def deposited(
 
 def _along(mesh: Mesh, points: Float[Array, "m d"], order: Float[Array, " m"] | None) -> Iterator[tuple[Axis, Any]]:
     """Every axis with what belongs to it of points and their order, on the host if they are known."""
-    points, order = (np.asarray(x) if x is not None and known(x) else x for x in (points, order))
-    return zip(mesh.axes, mesh.columns(points, order), strict=True)
+    columns = mesh.columns(*(np.asarray(x) if x is not None and known(x) else x for x in (points, order)))
+    return zip(mesh.axes, columns, strict=True)
 
 
 @one_program

@@ -7,7 +7,7 @@ from typing import Any, cast
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from attnflow import _check as check
 from attnflow._types import ArrayLike, RowFunction, Scalar
@@ -112,7 +112,7 @@ class Grid(Cells):
         self._check_mask(mask)
         order, axis = self.sequence, cast(Order, self.order_axis)
         mask.check_unit(axis.length)
-        return Atoms(self.points, self.log_weights, order, InCells(mask, axis.width), self.lattice)
+        return Atoms(self.points, self.log_weights, order, InCells(cast(Any, mask), axis.width), self.lattice)
 
     @property
     def order_axis(self) -> Order | None:
@@ -194,13 +194,13 @@ class Grid(Cells):
         return Upwind(self.mesh, None if noise is None else noise.sigma.astype(self.dtype) ** 2 / 2)
 
     def own_steps(self, longest: Scalar) -> Courant:
-        return Courant(longest)
+        return Courant(jnp.asarray(longest))
 
     @property
     def bounded(self) -> bool:
         return True
 
-    def frame(self, states: Float[Array, "t ..."]) -> Frame:
+    def frame(self, states: PyTree) -> Frame:
         return {"mass": (("time", *self.axis_names), states)}
 
     @property

@@ -1,7 +1,7 @@
 """Cells and the faces between them, for every kind of grid: one form, so that one scheme of finite volumes serves all."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def mesh(axes: AxesLike) -> Mesh:
     """The mesh over a list of axes: one or two of the line, an order and one of the line, or any other alone. A mesh is one already."""
     if isinstance(axes, Mesh):
         return axes
-    axes = tuple(axes) if isinstance(axes, list | tuple) else (axes,)
+    axes = tuple(axes) if isinstance(axes, list | tuple) else (cast(Axis, axes),)
     if not (all(isinstance(axis, Axis) for axis in axes) and _fit(axes)):
         due = "over one or two Intervals, an Order and an Interval, a Circle, a Zonal axis or an Icosphere"
         other = [axis for axis in axes if not isinstance(axis, Axis)]
@@ -71,7 +71,7 @@ def mesh(axes: AxesLike) -> Mesh:
         points=real(parts.points),
         volumes=real(parts.volumes),
         log_volumes=real(np.log(parts.volumes)),
-        order=None if axes[0].moves else real(np.repeat(axes[0].centers, axes[1].cells)),
+        order=None if axes[0].moves else real(np.repeat(axes[0].centers, axes[-1].cells)),
         links=parts.links,
         areas=real(parts.areas),
         gaps=real(parts.gaps),

@@ -6,6 +6,7 @@ from typing import Any
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from attnflow._types import Scalar
@@ -70,7 +71,7 @@ class Upwind(diffrax.AbstractSolver):
         y1 = self._spread(0.5 * (start + twice), h / 2)
         return y1, number, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
 
-    def _spread(self, mass: Array, time: Array) -> Array:
+    def _spread(self, mass: Array, time: Scalar | np.ndarray) -> Array:
         if self.diffusion is None:
             return mass
         return heat(self.mesh, mass.reshape(-1), self.diffusion * time).reshape(mass.shape)
