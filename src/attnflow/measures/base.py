@@ -139,9 +139,9 @@ def values_of(f: RowFunction, points: Float[Array, "n d"]) -> Array:
     return jnp.asarray(values)
 
 
-def duration(t: Scalar) -> Float[Array, ""]:
-    """A time that is not negative."""
-    number = floats("t", t, "")
+def nonnegative(name: str, value: Scalar) -> Float[Array, ""]:
+    """A number that is not negative."""
+    number = floats(name, value, "")
     if known(number) and float(number) < 0:
-        raise ValueError(f"t must not be negative, got {float(number)}")
+        raise ValueError(f"{name} must not be negative, got {float(number)}")
     return number

@@ -2,15 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._check import count, measure, warn
-from attnflow._types import Scalar
+from attnflow._types import RowFunction, Scalar
 from attnflow.measures.base import Measure
 from attnflow.measures.particles import Particles
 from attnflow.numerics.arrays import known, positive
@@ -54,12 +52,12 @@ def quadrature(mu: Measure, nodes: int = 256, *, reach: Scalar = 8.5) -> Particl
     return Particles(points, weights=jnp.exp(log_density - log_density.max()))
 
 
-def integral(mu: Measure, f: Callable[[Any, Array], Array]) -> Float[Array, ""]:
-    r"""$\int f(\mu, x) \,d\mu(x)$ for a function of the measure and rows of points: by the trapezoidal rule, because near points where the
-    terms of a mixture cancel $f$ may have poles off the line, where a Gauss rule converges slowly."""
+def integral(mu: Measure, f: RowFunction) -> Float[Array, ""]:
+    r"""$\int f \,d\mu$ by the trapezoidal rule, for functions of $\log\rho$: these have poles in the complex plane where the terms of a
+    mixture cancel, near which a Gauss rule converges slowly."""
     if mu.dim not in _NODES:
         raise ValueError(f"this is integrated on a grid, in up to {max(_NODES)} dimensions, got {mu.dim}")
-    return quadrature(mu, _NODES[mu.dim]).integrate(lambda x: f(mu, x))
+    return quadrature(mu, _NODES[mu.dim]).integrate(f)
 
 
 def _check_spacing(covs: Float[np.ndarray, "k d d"], spacing: Float[np.ndarray, " d"], nodes: int) -> None:

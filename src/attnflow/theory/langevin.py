@@ -67,7 +67,8 @@ def _(mu: GaussianMixture, eps: Float[Array, " k"], nodes: int) -> Float[Array, 
 def langevin_constant(mu: Measure) -> Float[Array, ""]:
     r"""$\frac{1}{72} \int |D^2 V|^2 \,d\rho$, the limit of $(H(\ell|\pi) + H(\pi|\ell)) / \varepsilon^4$, for a Gaussian or a mixture in
     up to 3 dimensions."""
-    return integral(_law(mu), eqx.filter_jit(_squared_hessian)) / 72
+    law = _law(mu)
+    return integral(law, lambda x: eqx.filter_jit(_squared_hessian)(law, x)) / 72
 
 
 def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"]:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._types import ArrayLike, Key, RowFunction, Scalar
-from attnflow.measures.base import duration, values_of
+from attnflow.measures.base import nonnegative, values_of
 from attnflow.measures.flowing import FlowingMeasure, Noise, Self
 from attnflow.measures.gaussians.tilted import TiltedGaussians
 from attnflow.measures.line import NormalMixture
@@ -70,7 +70,7 @@ class Gaussians(FlowingMeasure):
     def heat(self, t: Scalar) -> Self:
         r"""The heat flow $\partial_t \rho = \frac12 \Delta\rho$ for a time $t$: every covariance gains $t I$."""
         means, covs = self.state
-        eye, time = np.broadcast_to(np.eye(self.dim, dtype=self.dtype), covs.shape), array(duration(t), self.dtype)
+        eye, time = np.broadcast_to(np.eye(self.dim, dtype=self.dtype), covs.shape), array(nonnegative("t", t), self.dtype)
         return self.with_state((means, on_host(lambda covs, t: covs + t * eye, covs, time)))
 
     @abc.abstractmethod

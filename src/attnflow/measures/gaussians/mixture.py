@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from attnflow import _check as check
 from attnflow._types import ArrayLike, Key, RowFunction, Scalar
+from attnflow.measures.base import nonnegative
 from attnflow.measures.flowing import Frame, NormalizationLike
 from attnflow.measures.gaussians.base import Gaussians, State, placed
 from attnflow.measures.gaussians.closure import cross, lines, moments, rates, residual
@@ -18,7 +19,7 @@ from attnflow.measures.gaussians.merging import merged
 from attnflow.measures.particles import Particles
 from attnflow.measures.quadrature import integral
 from attnflow.measures.velocity import Affine, Velocity, moved
-from attnflow.numerics.arrays import array, floats, known, one_program, shares
+from attnflow.numerics.arrays import array, floats, known, on_host, one_program, shares
 from attnflow.numerics.linalg import covariance, one_by_one, psd_sqrt
 from attnflow.sums import Logit, Mask, Request
 
@@ -46,11 +47,13 @@ class GaussianMixture(Gaussians):
                 "weights [k], means [k, d] and covs [k, d, d] must agree, "
                 f"got {list(weights.shape)}, {list(means.shape)} and {list(covs.shape)}"
             )
-        covs = _stacked([covariance(f"covs[{i}]", cov) for i, cov in enumerate(np.asarray(covs) if known(covs) else covs)])
         if known(covs):
+            for i, cov in enumerate(np.asarray(covs)):
+                covariance(f"covs[{i}]", cov)
             lowest = np.linalg.eigvalsh(np.asarray(covs))[:, 0]
             if lowest.min() <= 0:
                 raise ValueError(f"covs must be positive definite, got smallest eigenvalue {lowest.min():.6g} in [{lowest.argmin()}]")
+        covs = on_host(lambda covs: (covs + covs.swapaxes(1, 2)) / 2, covs)
         dtype = jnp.result_type(weights, means, covs)
         self.weights, self.means, self.covs = array(weights, dtype), array(means, dtype), array(covs, dtype)
 
@@ -70,11 +73,11 @@ class GaussianMixture(Gaussians):
 
     def entropy(self) -> Float[Array, ""]:
         r"""$-\int \log\rho \,d\mu$, by the trapezoidal rule of `quadrature`: for $d \le 3$ and values that are known."""
-        return -integral(self, _log_density)
+        return -integral(self, self.log_density)
 
     def fisher_information(self) -> Float[Array, ""]:
         r"""$\int |\nabla\log\rho|^2 \,d\mu$, by the trapezoidal rule of `quadrature`: for $d \le 3$ and values that are known."""
-        return integral(self, _squared_score)
+        return integral(self, lambda x: jnp.sum(self.score(x) ** 2, axis=1))
 
     def sample(self, n: int, *, key: Key) -> Particles:
         """$n$ independent tokens."""
@@ -96,11 +99,9 @@ class GaussianMixture(Gaussians):
         becomes the Gaussian $N$ with its mean and covariance, and costs $\sum_i w_i\, W_2(N_i, N)^2$ over its components, by the formula of
         Bures, which needs no inverse; the sum over the groups bounds the squared distance (Delon and Desolneux 2020, arXiv:1907.05254).
         """
-        tolerance = floats("tolerance", tolerance, "")
+        tolerance = nonnegative("tolerance", tolerance)
         if not known(self, tolerance):
             raise ValueError("merged decides on the host, got traced values; call it outside jit and grad")
-        if float(tolerance) < 0:
-            raise ValueError(f"tolerance must not be negative, got {float(tolerance)}")
         weights, means, covs = (np.asarray(part, np.float64) for part in self.components)
         parts = merged(weights, means, covs, float(tolerance))
         return self._with(*(array(part, self.dtype) for part in parts))
@@ -161,21 +162,6 @@ class GaussianMixture(Gaussians):
     def _along(self, map: Velocity | RowFunction, points: Float[Array, "k m d"]) -> Float[Array, "k m d"]:
         """A velocity or a map at the points of all components, in one call."""
         return moved(map, points.reshape(-1, self.dim)).reshape(points.shape)
-
-
-@one_program
-def _log_density(mu: GaussianMixture, x: Float[Array, "m d"]) -> Float[Array, " m"]:
-    return mu.log_density(x)
-
-
-@one_program
-def _squared_score(mu: GaussianMixture, x: Float[Array, "m d"]) -> Float[Array, " m"]:
-    return jnp.sum(mu.score(x) ** 2, axis=1)
-
-
-def _stacked(matrices: list[Array]) -> Array:
-    """Matrices on a new first axis; on the host, if they are there."""
-    return array(np.stack([np.asarray(m) for m in matrices])) if known(matrices) else jnp.stack(matrices)
 
 
 def _factors(covs: Float[Array, "k d d"]) -> Float[Array, "k d d"]:

@@ -88,14 +88,8 @@ class Grid(Cells):
             raise ValueError("a mask needs the order of tokens, got a grid without; make it over [af.Order(cells), af.Interval(...)]")
         return self.mesh.order
 
-    @property
-    def keys(self) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
-        """The grid as weighted points for an integral over it: its cells; on a `Zonal` axis, points around each band as a query on the
-        meridian sees them."""
-        return self.axes[0].keys(self.points, self.log_weights)
-
     def around(self, average: Velocity) -> Velocity:
-        """An average over the `keys`, at any query: as it is, except on a `Zonal` axis."""
+        """An average over the `atoms`, at any query: as it is, except on a `Zonal` axis."""
         return self.axes[0].around(average)
 
     @property
@@ -106,9 +100,10 @@ class Grid(Cells):
         return Lattice(self.mesh.shape, self.axes[0].periodic, not self.axes[0].moves)
 
     def atoms(self, mask: Mask | None = None, ordered: bool = False) -> Atoms:
-        """The grid as the keys of a sum: with their order if it is asked for, or under a mask, which sees cells of order in part."""
+        """The cells as the keys of a sum, on a `Zonal` axis points around each band as a query on the meridian sees them: with their order
+        if that is asked for, or under a mask, which may see a part of a cell of order."""
         if mask is None:
-            return Atoms(*self.keys, order=self.sequence if ordered else None, engine=self.lattice)
+            return Atoms(*self.axes[0].keys(self.points, self.log_weights), order=self.sequence if ordered else None, engine=self.lattice)
         self._check_mask(mask)
         order, axis = self.sequence, cast(Order, self.order_axis)
         mask.check_unit(axis.length)

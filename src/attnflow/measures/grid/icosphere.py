@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -88,12 +89,8 @@ def icosphere(frequency: int) -> tuple[np.ndarray, ...]:
     lengths = _angle(centers[first], centers[second])
     tangents = np.stack([_towards(points[left], points[right]), -_towards(points[right], points[left])], axis=1)
     areas = np.zeros(len(points))
-    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        # Of each triangle, the part that is closer to its corner a than to b and c: two triangles with the circumcenter.
-        i, middle = triangles[:, a], centers
-        for other in (b, c):
-            half = _unit(points[i] + points[triangles[:, other]])
-            np.add.at(areas, i, np.abs(_area(points[i], half, middle)))
+    for i, half in _halves(points, triangles):
+        np.add.at(areas, i, np.abs(_area(points[i], half, centers)))
     lines = np.stack([_opposite(points, left, right), left, right, _opposite(points, right, left)], axis=1)
     return points, areas, lines, lengths, _angle(points[left], points[right]), tangents
 
@@ -129,13 +126,18 @@ def _circumcenters(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
 def _centroids(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     """The centroids of the Voronoi cells, each cut into flat triangles."""
     centers, total = _circumcenters(points, triangles), np.zeros_like(points)
-    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        i = triangles[:, a]
-        for other in (b, c):
-            half = _unit(points[i] + points[triangles[:, other]])
-            size = np.linalg.norm(np.cross(half - points[i], centers - points[i]), axis=1, keepdims=True)
-            np.add.at(total, i, size * (points[i] + half + centers))
+    for i, half in _halves(points, triangles):
+        size = np.linalg.norm(np.cross(half - points[i], centers - points[i]), axis=1, keepdims=True)
+        np.add.at(total, i, size * (points[i] + half + centers))
     return _unit(total)
+
+
+def _halves(points: np.ndarray, triangles: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each corner and each edge from it, the number of the corner and the middle of the edge, in every triangle. With the circumcenter
+    these are triangles; the two of a corner are the part of the triangle that is closer to it than to the others."""
+    for corner, other in ((0, 1), (0, 2), (1, 2), (1, 0), (2, 0), (2, 1)):
+        i = triangles[:, corner]
+        yield i, _unit(points[i] + points[triangles[:, other]])
 
 
 def _edges(triangles: np.ndarray) -> tuple[np.ndarray, ...]:
