@@ -98,7 +98,7 @@ class Measure(eqx.Module):
     def tokens(self, eps: Float[Array, ""], *, key: Key | None) -> Any:
         r"""The measure as `Particles` for a bridge at temperature $\varepsilon$: its own tokens, those of a quadrature rule that is fine
         enough, or a sample."""
-        raise self._cannot("Particles or a Grid in R^d, a Gaussian or a GaussianMixture", "give it a method tokens(eps, key)")
+        raise self._cannot("Particles or a Grid in R^d, a Gaussian or a GaussianMixture", "give it a method tokens(eps, *, key)")
 
     def projected(self, direction: Float[Array, " d"]) -> Distribution:
         r"""The distribution of $\langle x, \theta\rangle$ on the line, $\theta$ the `direction`."""

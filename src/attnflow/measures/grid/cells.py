@@ -144,7 +144,7 @@ class Cells(FlowingMeasure):
         return Particles(quantiles(axis, self.weights, n), space=self.space)
 
     def sample(self, n: int, *, key: Key) -> Particles:
-        """$n$ independent tokens: a cell by its mass, then a point of the cell (of a round cell of the same area on an `Icosphere`)."""
+        """$n$ independent tokens: a cell by its mass, then a point of the cell (on an `Icosphere`, of a disk of the same area)."""
         check.count("n", n)
         check.key("key", key)
         points, order = sampled(self.axes, self.weights, n, key=key)

@@ -70,7 +70,7 @@ class Icosphere(Axis):
         return [(number, 1)]
 
     def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], *, key: Key) -> Float[Array, "n 3"]:
-        """A point of a round cell of the same area."""
+        """A point of a disk of the same area."""
         middle, area = (jnp.asarray(values, part.dtype)[cell] for values in icosphere(self.frequency)[:2])
         direction = self.space.nearest(self.space.project(middle, jax.random.normal(key, middle.shape, part.dtype)))
         return self.space.exp(middle, jnp.sqrt(area / jnp.pi * part)[:, None] * direction)

@@ -23,7 +23,8 @@ from attnflow.spaces import Sphere
 class Zonal(EvenAxis):
     r"""Densities on the sphere $S^{d-1}$ of $\mathbb{R}^d$ that are symmetric about the first axis: `cells` equal bands of the angle to it.
 
-    A density is per surface area, a function of $x_1 = \cos\theta$, $\theta$ the angle. The quadrature around a band has so many `nodes`.
+    A density is per surface area, a function of $x_1 = \cos\theta$, $\theta$ the angle. The quadrature
+    around a band has this number of `nodes`.
     """
 
     dim: int = dataclasses.field()
