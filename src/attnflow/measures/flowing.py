@@ -10,16 +10,18 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._types import Key, RowFunction, Scalar
+from attnflow._types import Key, PyTree, RowFunction, Scalar
 from attnflow.measures.base import Measure
 from attnflow.measures.tilt import Tilt, TiltedAtoms
 from attnflow.measures.velocity import Affine, Velocity
 from attnflow.numerics.arrays import positive
 from attnflow.sums import Atoms, Logit, Mask, Request, warn_of_round_off
 
+# The velocity of a measure at a time, `drift(mu, t)`.
+Drift = Callable[[Any, Any], Velocity]
 # Stacked arrays by name, each with the names of its axes.
 Frame = dict[str, tuple[tuple[str, ...], Any]]
 
@@ -76,21 +78,21 @@ class FlowingMeasure(Measure):
     # The pictures by name, for those that are read from files.
     kinds: ClassVar[dict[str, type["FlowingMeasure"]]] = {}
 
-    def __init_subclass__(cls, **options: Any):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         FlowingMeasure.kinds[cls.__name__] = cls
 
     @property
     @abc.abstractmethod
-    def state(self) -> PyTree[Float[Array, "..."]]:
+    def state(self) -> PyTree:
         """The evolving arrays."""
 
     @abc.abstractmethod
-    def with_state(self, state: PyTree[Float[Array, "..."]]) -> Self:
+    def with_state(self, state: PyTree) -> Self:
         """The same measure with other evolving arrays."""
 
     @abc.abstractmethod
-    def rate(self, velocity: Velocity | RowFunction) -> PyTree[Float[Array, "..."]]:
+    def rate(self, velocity: Velocity | RowFunction) -> PyTree:
         r"""The rate of change of the state when mass moves along the `velocity` $v$: $\partial_t \mu + \operatorname{div}(\mu v) = 0$."""
 
     @abc.abstractmethod
@@ -98,12 +100,12 @@ class FlowingMeasure(Measure):
         """The push-forward of the measure under a map of points."""
 
     @abc.abstractmethod
-    def retract(self, state: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+    def retract(self, state: PyTree) -> PyTree:
         """A state with round-off and truncation error removed: back on the space, symmetric."""
 
     @staticmethod
     @abc.abstractmethod
-    def error_norm(scaled_error: PyTree[Float[Array, "..."]]) -> Float[Array, ""]:
+    def error_norm(scaled_error: PyTree) -> Float[Array, ""]:
         """The number that the step size controller keeps below 1, from errors in units of the tolerance."""
 
     @abc.abstractmethod
@@ -204,21 +206,21 @@ class FlowingMeasure(Measure):
         """The fixed step over a time of this length, where steps are fixed if the user does not say; `None` for adaptive ones."""
         return None
 
-    def motion(self, velocity: Callable[["FlowingMeasure", Scalar], Velocity], noise: Noise | None = None) -> diffrax.AbstractTerm:
+    def motion(self, velocity: Drift, noise: Noise | None = None) -> diffrax.AbstractTerm[Any, Any]:
         """The differential equation of the state, for a velocity `velocity(mu, t)` and noise: its diffrax terms."""
         if noise is not None:
             raise ValueError(f"a {type(self).__name__} takes no noise")
         return diffrax.ODETerm(lambda t, state, args: self._rate(velocity, t, state))  # pyright: ignore[reportArgumentType]
 
-    def _rate(self, velocity: Callable[["FlowingMeasure", Scalar], Velocity], t: Scalar, state: PyTree) -> PyTree:
+    def _rate(self, velocity: Drift, t: Scalar, state: PyTree) -> PyTree:
         """A stage of a step may lie a little off the space: the velocity is the one at the state that it retracts to."""
         mu = self.with_state(self.retract(state))
         return mu.rate(velocity(mu, t))
 
-    def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver:
+    def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver[Any]:
         """The stepper used when `solve` is not given one."""
         return diffrax.Tsit5()
 
-    def own_steps(self, longest: Scalar) -> diffrax.AbstractStepSizeController | None:
+    def own_steps(self, longest: Scalar) -> diffrax.AbstractStepSizeController[Any, Any] | None:
         """The controller of a picture whose steps follow from a bound of its own; `None` if they follow from tolerances."""
         return None

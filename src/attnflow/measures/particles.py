@@ -1,7 +1,6 @@
 """Tokens: a weighted sum of point masses."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import diffrax
@@ -9,12 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from attnflow._check import instance
-from attnflow._types import ArrayLike, Key, RowFunction, Scalar
+from attnflow._types import ArrayLike, Key, PyTree, RowFunction, Scalar
 from attnflow.measures.base import values_of
-from attnflow.measures.flowing import FlowingMeasure, Frame, Noise
+from attnflow.measures.flowing import Drift, FlowingMeasure, Frame, Noise
 from attnflow.measures.line import Tokens
 from attnflow.measures.velocity import Velocity, moved
 from attnflow.numerics.arrays import array, floats, known, on_host, one_program, shares
@@ -146,12 +145,12 @@ class Particles(FlowingMeasure):
     def retract(self, state: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return self.space.nearest(state)
 
-    def motion(self, velocity: Callable[[FlowingMeasure, Scalar], Velocity], noise: Noise | None = None) -> diffrax.AbstractTerm:
+    def motion(self, velocity: Drift, noise: Noise | None = None) -> diffrax.AbstractTerm[Any, Any]:
         r"""With noise $dx = v\,dt + \sigma P_x \circ dB$, in the sense of Stratonovich: on the sphere this is Brownian motion there."""
         drift = super().motion(velocity)
         return drift if noise is None else diffrax.MultiTerm(drift, BrownianTerm(self, noise))
 
-    def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver:
+    def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver[Any]:
         return diffrax.Tsit5() if noise is None else diffrax.Heun()
 
     @staticmethod
@@ -174,16 +173,16 @@ class Particles(FlowingMeasure):
         return variables
 
 
-class BrownianTerm(diffrax.AbstractTerm):
+class BrownianTerm(diffrax.AbstractTerm[Array, Array]):
     """`sigma P_x o dB` over one step, whose increment is drawn from the key of the noise: the solver gives every step a key of its own."""
 
     measure: Particles
     noise: Noise
 
-    def vf(self, t: Scalar, y: Array, args: Any) -> Array:
+    def vf(self, t: Scalar, y: Array, args: PyTree) -> Array:
         return self.measure.retract(y)
 
-    def contr(self, t0: Scalar, t1: Scalar, **kwargs: Any) -> Array:
+    def contr(self, t0: Scalar, t1: Scalar, **kwargs: PyTree) -> Array:
         points, key = self.measure.points, self.noise.key
         assert key is not None
         return jnp.sqrt(t1 - t0) * jax.random.normal(key, points.shape, points.dtype)

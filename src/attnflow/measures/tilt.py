@@ -4,8 +4,9 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
+from attnflow._types import PyTree
 from attnflow.measures.velocity import Reporting, Velocity
 from attnflow.sums import Atoms, Engine, Logit, Pairs, Request, accuracy, average, fitted, log_integral
 

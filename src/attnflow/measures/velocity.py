@@ -6,10 +6,10 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from attnflow._check import function, instance, shown
-from attnflow._types import ArrayLike, FieldLike, RowFunction, Scalar
+from attnflow._types import ArrayLike, FieldLike, PyTree, RowFunction, Scalar
 from attnflow.numerics.arrays import floats, rows, stored
 from attnflow.numerics.rows import times
 from attnflow.sums import Engine, Request
@@ -89,7 +89,7 @@ class Affine(Velocity):
     matrix: Float[Array, "e d"]
     offset: Float[Array, " e"]
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         stored("matrix", self.matrix, "d d")
         stored("offset", self.offset, "d")
         if self.matrix.shape[0] != self.offset.shape[0]:

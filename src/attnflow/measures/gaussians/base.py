@@ -3,7 +3,7 @@
 import abc
 import itertools
 import math
-from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import jax
@@ -13,12 +13,12 @@ from jaxtyping import Array, Float
 
 from attnflow._types import ArrayLike, Key, RowFunction, Scalar
 from attnflow.measures.base import nonnegative, values_of
-from attnflow.measures.flowing import FlowingMeasure, Noise, Self
+from attnflow.measures.flowing import Drift, FlowingMeasure, Noise, Self
 from attnflow.measures.gaussians.tilted import TiltedGaussians
 from attnflow.measures.line import NormalMixture
 from attnflow.measures.particles import Particles
 from attnflow.measures.quadrature import quadrature
-from attnflow.measures.velocity import Affine, Velocity
+from attnflow.measures.velocity import Affine
 from attnflow.numerics.arrays import array, known, on_host, one_program, rows
 from attnflow.numerics.linalg import one_by_one, psd_sqrt
 from attnflow.numerics.rows import root
@@ -103,7 +103,7 @@ class Gaussians(FlowingMeasure):
         means, covs = state
         return means, (covs + jnp.swapaxes(covs, -1, -2)) / 2
 
-    def motion(self, velocity: Callable[[FlowingMeasure, Scalar], Velocity], noise: Noise | None = None) -> diffrax.AbstractTerm:
+    def motion(self, velocity: Drift, noise: Noise | None = None) -> diffrax.AbstractTerm[Any, Any]:
         r"""With noise every covariance gains $\sigma^2 I$ in unit time."""
         if noise is None:
             return super().motion(velocity)

@@ -7,10 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._types import ArrayLike, Key, RowFunction
+from attnflow._types import ArrayLike, Key, PyTree, RowFunction
 from attnflow.measures.base import Measure
 from attnflow.measures.flowing import Frame, NormalizationLike
 from attnflow.measures.gaussians.base import Gaussians

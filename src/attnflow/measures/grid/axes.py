@@ -70,7 +70,7 @@ class Axis(abc.ABC):
     bands: ClassVar[bool] = False
     kinds: ClassVar[dict[str, type["Axis"]]] = {}
 
-    def __init_subclass__(cls, **options: Any):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if Axis.kinds.setdefault(cls.__name__, cls).__module__ != cls.__module__:
             raise TypeError(

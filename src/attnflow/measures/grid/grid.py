@@ -7,11 +7,11 @@ from typing import Any, cast
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._types import ArrayLike, RowFunction, Scalar
-from attnflow.measures.flowing import FlowingMeasure, Frame, LawLike, Noise
+from attnflow._types import ArrayLike, PyTree, RowFunction, Scalar
+from attnflow.measures.flowing import Drift, Frame, LawLike, Noise
 from attnflow.measures.grid.axes import axes_from, axes_to
 from attnflow.measures.grid.cells import Cells
 from attnflow.measures.grid.deposit import check_inside, deposited, masses, values_at
@@ -177,7 +177,7 @@ class Grid(Cells):
     def error_norm(scaled_error: Float[Array, "..."]) -> Float[Array, ""]:
         return jnp.max(jnp.abs(scaled_error))
 
-    def motion(self, velocity: Callable[[FlowingMeasure, Scalar], Velocity], noise: Noise | None = None) -> Transported:
+    def motion(self, velocity: Drift, noise: Noise | None = None) -> Transported:
         def rate(t: Scalar, mass: Array) -> tuple[Array, Array]:
             mu = self.with_state(mass)
             speed = mu.face_velocity(velocity(mu, t))

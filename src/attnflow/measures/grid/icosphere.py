@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,12 +29,12 @@ class Icosphere(Axis):
     are per area."""
 
     frequency: int
-    names = ("cell",)
-    space = Sphere()
+    names: ClassVar[tuple[str, ...]] = ("cell",)
+    space: ClassVar[Sphere] = Sphere()
     dim = 3
-    coordinate = None
+    coordinate: ClassVar[str | None] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         count("frequency", self.frequency, 2)
 
     @property

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,21 +23,21 @@ from attnflow.spaces import Sphere
 class Zonal(EvenAxis):
     r"""Densities on the sphere $S^{d-1}$ of $\mathbb{R}^d$ that are symmetric about the first axis: `cells` equal bands of the angle to it.
 
-    A density is per surface area, a function of $x_1 = \cos\theta$, $\theta$ the angle. The quadrature
-    around a band has this number of `nodes`.
+    A density is per surface area, a function of $x_1 = \cos\theta$, $\theta$ the angle. `nodes`: how many the quadrature around
+    a band has.
     """
 
     dim: int = dataclasses.field()
     cells: int = dataclasses.field()
     nodes: int = dataclasses.field(default=32, kw_only=True)
-    names = ("angle",)
-    space = Sphere()
-    coordinate = None
+    names: ClassVar[tuple[str, ...]] = ("angle",)
+    space: ClassVar[Sphere] = Sphere()
+    coordinate: ClassVar[str | None] = None
     regular = False
     bands = True
     high = math.pi
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if count("dim", self.dim) < 3:
             raise ValueError(f"a Zonal axis is for spheres in R^dim with dim >= 3, got {self.dim}; use Circle for dim = 2")
         count("nodes", self.nodes, 2)
