@@ -60,7 +60,7 @@ class Velocity(Reporting):
 
     def scaled(self, factor: Scalar) -> "Velocity":
         r"""$x \mapsto c\, v(x)$ with the `factor` $c$."""
-        return Scaled(self, factor)
+        return Multiplied(self, factor)
 
     def then(self, matrix: Float[Array, "f e"]) -> "Velocity":
         r"""$x \mapsto B\, v(x)$ with the `matrix` $B$."""
@@ -136,24 +136,15 @@ class Of(Velocity):
         return (self.velocity,)
 
 
-class Scaled(Of):
-    """`x -> c v(x)`."""
-
-    velocity: Velocity
-    factor: Scalar
-
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
-        return self.factor * self.velocity(x, order)
-
-
 class Multiplied(Of):
-    """`x -> B v(x)`."""
+    """`x -> B v(x)`, B a number or a matrix."""
 
     velocity: Velocity
-    matrix: Float[Array, "f e"]
+    factor: Scalar | Float[Array, "f e"]
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m f"]:
-        return times(self.velocity(x, order), self.matrix)
+        found = self.velocity(x, order)
+        return times(found, jnp.asarray(self.factor)) if jnp.ndim(self.factor) else self.factor * found
 
 
 class Minus(Of):

@@ -94,15 +94,7 @@ class Courant(diffrax.AbstractStepSizeController[Any, Any]):
         return t0 + jnp.minimum(_AIM / jnp.maximum(out, jnp.finfo(out.dtype).tiny), self.longest), ()
 
     def adapt_step_size(
-        self,
-        t0: Scalar,
-        t1: Scalar,
-        y0: Array,
-        y1_candidate: Array,
-        args: PyTree,
-        y_error: PyTree,
-        error_order: PyTree,
-        controller_state: PyTree,
+        self, t0: Array, t1: Array, y0: Array, y1_candidate: Array, args: PyTree, y_error: Array, error_order: int, controller_state: PyTree
     ) -> tuple[Array, Array, Array, bool, tuple[()], diffrax.RESULTS]:
         h, number = t1 - t0, jnp.asarray(y_error)
         keep = number <= _MOST
