@@ -28,7 +28,7 @@ import xarray
 
 import attnflow as af
 from attnflow.attention.normalizations.base import Normalization
-from attnflow.measures.base import FlowingMeasure
+from attnflow.measures import FlowingMeasure
 from attnflow.numerics import arrays as _arrays
 from attnflow.spaces import Space
 from attnflow.sums import Mask
@@ -664,7 +664,6 @@ def theory() -> dict[str, Row]:
         ),
         "softmax_blow_up_time": row(known.softmax_blow_up_time, cov=array(EYE, -EYE, np.eye(3)), A=matrix),
         "softmax_covariance": row(known.softmax_covariance, cov=array(EYE, -EYE, np.eye(3)), A=matrix, t=number(0.1)),
-        "fisher_information": row(known.fisher_information, mu=law),
         "langevin_constant": row(known.langevin_constant, mu=law),
         "langevin_divergence": row(known.langevin_divergence, mu=law, eps=array([1.0], [-1.0]), nodes=count(600, 2)),
         "langevin_potential": row(known.langevin_potential, mu=measure(PLANE, TOKENS), x=X),

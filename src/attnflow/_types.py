@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
 
     import numpy.typing
-    from jaxtyping import Array, PRNGKeyArray, PyTree
+    from jaxtyping import Array, PRNGKeyArray
 
     # Numbers of any shape: a list, an array of NumPy or of JAX, a traced array.
     ArrayLike: TypeAlias = numpy.typing.ArrayLike
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Key: TypeAlias = PRNGKeyArray
     # A function of rows of points, `[n, d] -> [n, ...]`.
     RowFunction: TypeAlias = Callable[[Array], Array]
+    # Arrays in nested tuples, lists, dicts and modules.
+    PyTree: TypeAlias = Any
     # A function of a measure, whose value is a number, an array or a pytree of those.
     Observable: TypeAlias = Callable[[Any], PyTree]
 
@@ -35,4 +37,6 @@ if TYPE_CHECKING:
         def at(self, mu: Any, t: Any = 0.0, sums: Any = None) -> Any: ...
 
 else:
+    from jaxtyping import PyTree as PyTree
+
     ArrayLike = Scalar = DType = PathLike = Key = RowFunction = Observable = FieldLike = Any

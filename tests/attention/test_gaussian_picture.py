@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow.measures.gaussians.gaussian import hermite
+from attnflow.measures.gaussians.base import hermite
 
 
 def matrices(rng, d, size=0.5):

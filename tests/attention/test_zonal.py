@@ -38,4 +38,4 @@ def test_too_few_nodes_around_a_band_are_refused():
         ValueError, match=r"the gap of nodes is wider than the kernel, whose width is 0\.0707: .* at least 45 nodes, got 32"
     ):
         af.simple_attention(200.0, 4).at(mu)
-    af.simple_attention(200.0, 4).at(af.Grid.uniform([af.Zonal(4, 200, 45)]))
+    af.simple_attention(200.0, 4).at(af.Grid.uniform([af.Zonal(4, 200, nodes=45)]))

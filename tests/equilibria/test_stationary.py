@@ -62,7 +62,7 @@ def test_an_ordered_state_solves_its_equation(dim):
     assert 0.3 < state.order < 0.95
     assert state.growth < 0
     mu = state.measure
-    y, log_weights = (np.asarray(array) for array in mu.keys)
+    y, log_weights = (np.asarray(array) for array in mu.atoms()[:2])
     field = np.exp(np.asarray(mu.points) @ y.T) @ np.exp(log_weights)
     gap = np.log(np.asarray(mu.density)) - 2 / state.noise**2 * field
     assert np.ptp(gap) < 0.01

@@ -377,5 +377,5 @@ def test_a_velocity_of_another_shape_is_not_broadcast(run, shape):
         def at(self, mu, t=0.0, sums=None):
             return lambda x: jnp.ones(shape)
 
-    with pytest.raises(ValueError, match=r"must give one row a point, \[4, 3\], got"):
+    with pytest.raises(ValueError, match=r"must give one row per point, \[4, 3\], got"):
         run(Drift(), af.Particles(np.ones((4, 3))))

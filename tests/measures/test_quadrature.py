@@ -24,7 +24,7 @@ def test_bad_input_is_named(rng):
         af.quadrature(af.Particles(rng.normal(size=(3, 1))))
     with pytest.raises(ValueError, match="nodes must be between 2 and 4194304"):
         af.quadrature(af.Gaussian([0.0], [[1.0]]), 1)
-    with pytest.raises(ValueError, match=r"between 2 and 2048 an axis in R\^2, got 3000"):
+    with pytest.raises(ValueError, match=r"between 2 and 2048 per axis in R\^2, got 3000"):
         af.quadrature(af.Gaussian([0.0, 0.0], np.eye(2)), 3000)
     with pytest.raises(ValueError, match=r"R\^1, R\^2 and R\^3, got R\^4; draw tokens"):
         af.quadrature(af.Gaussian(np.zeros(4), np.eye(4)), 12)
@@ -33,7 +33,7 @@ def test_bad_input_is_named(rng):
 def test_a_coarse_rule_warns_with_the_nodes_that_are_needed():
     # The mean of cos(2 pi x / h) under the rule is 1, under the law e^{-2 pi^2 s^2 / h^2}: what the warning says.
     law, reach = af.Gaussian([0.0], [[4.0]]), 8.5
-    with pytest.warns(UserWarning, match=r"10 nodes an axis .* off by about 4e-03; use at least 16 nodes"):
+    with pytest.warns(UserWarning, match=r"10 nodes per axis .* off by about 4e-03; use at least 16 nodes"):
         af.quadrature(law, 10)
     h = 2 * reach * 2.0 / 9
     assert f"{np.exp(-2 * np.pi**2 * 4 / h**2):.0e}" == "4e-03"

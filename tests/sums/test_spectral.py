@@ -151,7 +151,7 @@ def test_causal_on_the_circle(rng):
     np.testing.assert_allclose(law.at(mu, sums=plan)(mu.points, mu.order), exact, atol=1e-11)
     assert law.at(mu, sums=plan).report["sums"]["error"] <= 1e-11
     # A few early tokens with nearly all the mass: those who see them from afar are lost in the error, which the plan finds out.
-    heavy = af.Particles(mu.points, np.where(order < -489, 1.0, 1e-13), order, af.Sphere())
+    heavy = af.Particles(mu.points, np.where(order < -489, 1.0, 1e-13), order=order, space=af.Sphere())
     steep = af.simple_attention(60.0, 2, mask=af.Causal())
     with pytest.warns(UserWarning, match="too small a part of what they see"):
         found = steep.at(heavy, sums=af.Spectral(1e-9))(heavy.points, heavy.order)

@@ -35,7 +35,7 @@ def test_the_leading_term_of_gaussians():
     expected = (s2**-4.0).sum() / 1152
     np.testing.assert_allclose(af.theory.langevin_divergence(g, [1e-3]) / 1e-12, expected, rtol=5e-3)
     np.testing.assert_allclose(af.theory.langevin_constant(g), expected, rtol=1e-6)
-    np.testing.assert_allclose(af.theory.fisher_information(g), (1 / s2).sum(), rtol=1e-6)
+    np.testing.assert_allclose(af.fisher_information(g), (1 / s2).sum(), rtol=1e-6)
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 import attnflow as af
 from attnflow.measures import FlowingMeasure
-from attnflow.measures.line import Bars
+from attnflow.measures.line import Histogram
 from attnflow.spaces import Euclidean, Space
 
 
@@ -40,7 +40,7 @@ class Uniform(FlowingMeasure):
         return Uniform(state[0], state[1])
 
     def integrate(self, f):
-        return self.tokens(jnp.asarray(1.0), None).integrate(f)
+        return self.tokens(jnp.asarray(1.0), key=None).integrate(f)
 
     def rate(self, velocity):
         return velocity(self.state[:, None])[:, 0]
@@ -58,13 +58,13 @@ class Uniform(FlowingMeasure):
     def frame(self, states):
         return {"ends": (("time", "end"), states)}
 
-    def tokens(self, eps, key):
+    def tokens(self, eps, *, key):
         middles = (np.arange(400) + 0.5) / 400
         return af.Particles((self.low + (self.high - self.low) * middles)[:, None])
 
     def projected(self, direction):
         ends = jnp.sort(self.state * direction[0])
-        return Bars(ends, jnp.ones(1, self.dtype))
+        return Histogram(ends, jnp.ones(1, self.dtype))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_distances(pair):
     np.testing.assert_allclose(af.sliced_wasserstein2(mu, nu, np.array([[1.0], [-2.0]])), np.sqrt(28 / 3), rtol=1e-12)
     cells = af.Grid.uniform([af.Interval(2.0, 5.0, 7)])
     assert af.wasserstein2(nu, cells) < 1e-7
-    normal, tokens = af.Gaussian([3.5], [[0.75]]), nu.tokens(jnp.asarray(0.1), None)
+    normal, tokens = af.Gaussian([3.5], [[0.75]]), nu.tokens(jnp.asarray(0.1), key=None)
     np.testing.assert_allclose(af.wasserstein2(nu, normal), af.wasserstein2(tokens, normal), rtol=0.02)
     np.testing.assert_allclose(af.bures(mu, nu), np.sqrt(9 + (3 - 1) ** 2 / 12), rtol=1e-12)
 
@@ -87,7 +87,7 @@ def test_distances(pair):
 def test_bridges_scores_and_steps(pair):
     """Inside the interval the density is flat: there is no score, and a heat step of an affine map moves nothing but the ends."""
     mu, nu = pair
-    tokens = mu.tokens(jnp.asarray(0.01), None)
+    tokens = mu.tokens(jnp.asarray(0.01), key=None)
     found, x = af.self_bridge(mu, 0.01), jnp.array([[0.5], [0.9]])
     np.testing.assert_allclose(found.barycentric(x), af.self_bridge(tokens, 0.01).barycentric(x), atol=1e-12)
     np.testing.assert_allclose(found.score(x[:1]), 0, atol=1e-6)
@@ -101,7 +101,7 @@ def test_bridges_scores_and_steps(pair):
     ("call", "message"),
     [
         (lambda mu: af.heat_flow(mu, 1.0), "mu must be a Gaussian or a GaussianMixture, got Uniform"),
-        (lambda mu: af.entropy(mu), "mu must be Particles, a Grid or a Gaussian, got Uniform"),
+        (lambda mu: af.entropy(mu), "mu must be Particles, a Grid, a Gaussian or a GaussianMixture, got Uniform"),
         (lambda mu: af.kernel_score(mu, 1.0), "mu must be a Gaussian or a GaussianMixture, got Uniform"),
         (lambda mu: af.FokkerPlanck(mu), "target must be a Gaussian, a GaussianMixture or grad log density, got Uniform"),
         (lambda mu: af.energy_distance(mu, mu), "energy_distance is for two clouds, got Uniform and Uniform"),

@@ -73,7 +73,7 @@ def test_gaussians_in_closed_form_against_quadrature():
     g = af.Gaussian([0.0, 1.0], [[1.0, 0.3], [0.3, 0.5]])
     h = af.Gaussian([2.0, 0.0], [[0.4, -0.1], [-0.1, 1.0]])
     eps, x = 0.3, np.array([[0.0, 0.0], [1.0, -0.5]])
-    exact, tokens = af.bridge(g, h, eps), af.bridge(af.quadrature(g, 56, 7.0), af.quadrature(h, 56, 7.0), eps)
+    exact, tokens = af.bridge(g, h, eps), af.bridge(af.quadrature(g, 56, reach=7.0), af.quadrature(h, 56, reach=7.0), eps)
     np.testing.assert_allclose(tokens.barycentric(x), exact.barycentric(x), atol=1e-9)
     np.testing.assert_allclose(tokens.cost, exact.cost, rtol=1e-9)
     np.testing.assert_allclose(tokens.potential_at(x), exact.potential_at(x), atol=1e-9)
@@ -141,7 +141,7 @@ def test_sinkhorn_divergence(clouds):
     # For eps -> 0 half of W2^2, for eps -> infinity half of the squared distance of the means.
     np.testing.assert_allclose(af.sinkhorn_divergence(g, h, 1e-4), 0.5 * af.bures(g, h) ** 2, rtol=1e-3)
     np.testing.assert_allclose(af.sinkhorn_divergence(g, h, 1e5), 5.0, rtol=1e-3)
-    tokens = af.sinkhorn_divergence(af.quadrature(g, 56, 7.0), af.quadrature(h, 56, 7.0), 0.5)
+    tokens = af.sinkhorn_divergence(af.quadrature(g, 56, reach=7.0), af.quadrature(h, 56, reach=7.0), 0.5)
     np.testing.assert_allclose(tokens, af.sinkhorn_divergence(g, h, 0.5), rtol=1e-7)
 
 

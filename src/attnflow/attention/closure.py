@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 from attnflow._check import field, measure
 from attnflow.attention.law import Law
 from attnflow.measures import Gaussian, Particles, velocity_of
-from attnflow.measures.base import moved
+from attnflow.measures.velocity import moved
 
 
 def closure_residual(law: Law, mu: Particles, t: float = 0.0) -> Float[Array, ""]:

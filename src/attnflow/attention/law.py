@@ -81,8 +81,8 @@ class Attention(Law):
             average = OnCells(average, law.logit.form.A)
         if after:
             assert law.inner is not None
-            average = average.after(law.inner.matrix)
-        return average.after(law.out).on(mu.dim)
+            average = average.then(law.inner.matrix)
+        return average.then(law.out).checked(mu.dim)
 
     def weights(self, x: Float[Array, "m d"], mu: Any, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         check.measure("mu", mu, FlowingMeasure, "Particles or a Grid")

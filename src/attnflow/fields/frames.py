@@ -76,7 +76,7 @@ class NormalizedUpdate(Field):
     def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         check_flat(mu)
-        return velocity_of(self.law, mu, t, sums).less(self.value.astype(mu.dtype))
+        return velocity_of(self.law, mu, t, sums).minus(self.value.astype(mu.dtype))
 
 
 class Rescaled(Field):
@@ -97,7 +97,7 @@ class Rescaled(Field):
         inside = mu.push(Affine(inverse, jnp.zeros(mu.dim, mu.dtype)))
         # Moments see the size of a logit; averages over tokens do not, once it is beyond all digits.
         velocity = NormalizedUpdate(self.seen(t, saturated=mu.by_atoms), self.value).at(inside, t, sums)
-        return velocity.before(inverse).after(basis)
+        return velocity.of(inverse).then(basis)
 
     def seen(self, t: Scalar, saturated: bool = True) -> Attention | MultiHead:
         """The law at time t in the coordinates of z; `saturated` if logits stop growing where no softmax can tell."""

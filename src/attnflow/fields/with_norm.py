@@ -55,7 +55,7 @@ class WithNorm(Field):
                 f"a scheme of norms moves tokens in R^d, got {type(mu).__name__} on the {type(mu.space).__name__}; "
                 "make them af.Particles(points)"
             )
-        directions = Particles(_direction(mu.points)[1], mu.weights, mu.order, Sphere())
+        directions = Particles(_direction(mu.points)[1], mu.weights, order=mu.order, space=Sphere())
         return WithNormVelocity(velocity_of(self.law, directions, t, sums), jnp.asarray(t, mu.dtype), self)
 
 

@@ -232,7 +232,7 @@ def _noise(sigma: Scalar | None, key: Key | None, mu: FlowingMeasure) -> Noise |
     """The noise of a run, `None` for none."""
     if sigma is None and key is not None:
         raise ValueError("key is for noise, got a key and no noise=sigma")
-    return None if sigma is None else mu.noise(sigma, key)
+    return None if sigma is None else mu.noise(sigma, key=key)
 
 
 def _warn_of_late_times(problem: Problem, span: Times) -> None:

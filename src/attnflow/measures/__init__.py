@@ -1,10 +1,10 @@
 """What flows: probability measures in several pictures, each with its own evolving state."""
 
 from attnflow.measures import samplers as samplers
-from attnflow.measures.base import FlowingMeasure as FlowingMeasure
 from attnflow.measures.base import Measure as Measure
-from attnflow.measures.base import Noise as Noise
 from attnflow.measures.field import Field as Field
+from attnflow.measures.flowing import FlowingMeasure as FlowingMeasure
+from attnflow.measures.flowing import Noise as Noise
 from attnflow.measures.gaussians.gaussian import Gaussian as Gaussian
 from attnflow.measures.gaussians.mixture import GaussianMixture as GaussianMixture
 from attnflow.measures.grid.axes import Axis as Axis

@@ -1,39 +1,48 @@
-"""What a measure is, and what a measure that `solve` can move is."""
+"""What a measure is, and what a picture of one can say of itself: its density, its distribution on a line, itself as tokens."""
 
 import abc
-import json
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import diffrax
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow.measures.closed_forms import ClosedForms
-from attnflow.measures.tilt import Tilt, TiltedAtoms
-from attnflow.measures.velocity import Affine, Velocity, as_velocity, checked
-from attnflow.numerics.arrays import positive
+from attnflow._types import ArrayLike, Key, RowFunction, Scalar
+from attnflow.measures.line import Distribution
+from attnflow.measures.velocity import Velocity
+from attnflow.numerics.arrays import floats, known
 from attnflow.spaces import Space
-from attnflow.sums import Atoms, Logit, Mask, Request, warn_of_round_off
+
+_NORMAL = "a Gaussian or a GaussianMixture"
 
 
-class Measure(ClosedForms):
-    """A probability measure on a subset of R^d: total mass 1, averages are integrals against it.
+class Measure(eqx.Module):
+    r"""A probability measure on a subset of $\mathbb{R}^d$: total mass 1, averages are integrals against it.
 
-    `mean` is `m = integral of y`, `cov` is `S = integral of (y - m)(y - m)^T` (divided by the mass, not by n - 1).
+    A subclass must give
+
+    - `mean` `[d]`, $m = \int y \,d\mu$, and `cov` `[d, d]`, $S = \int (y - m)(y - m)^\top d\mu$ (divided by the mass, not by n - 1), as
+      fields or properties;
+    - `space`: where it lives, such as `Euclidean()`;
+    - `dim`: the dimension $d$;
+    - `integrate(f)`.
+
+    Every other method has a default, which refuses in one line what this picture cannot do. Two class variables say what it can:
+    `smooth` measures have `log_density(x)` and `score(x)`; `discrete` ones are tokens, or cells that count as such, and have `particles()`.
+    Bridges ask for `tokens(eps, key=key)`, distances for `projected(direction)`.
     """
 
     mean: eqx.AbstractVar[Float[Array, " d"]]
     cov: eqx.AbstractVar[Float[Array, "d d"]]
     space: eqx.AbstractVar[Space]
+    smooth: ClassVar[bool] = False
+    discrete: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
-        r"""$\int f \,d\mu$, for a function of rows of points: `f(points)[i]` belongs to `points[i]`."""
+    def integrate(self, f: RowFunction) -> Float[Array, "..."]:
+        r"""$\int f \,d\mu$, for a function of rows of points, `[n, d]` to `[n, ...]`: `f(points)[i]` belongs to `points[i]`."""
 
     @property
     @abc.abstractmethod
@@ -51,180 +60,94 @@ class Measure(ClosedForms):
 
         return af.plot.notebook.html(self)
 
+    def log_density(self, x: ArrayLike) -> Float[Array, " m"]:
+        r"""$\log \rho(x)$ at every row of `x`."""
+        raise self._cannot(_NORMAL, "af.log_density(mu, x, bandwidth) smooths tokens")
 
-class Noise(eqx.Module):
-    """Brownian motion `sigma dB` of every token, or `1/2 sigma^2 Laplace` of the law."""
+    def score(self, x: ArrayLike) -> Float[Array, "m d"]:
+        r"""$\nabla\log\rho(x)$ at every row of `x`."""
+        raise self._cannot(_NORMAL, "af.kernel_score(mu, eps) estimates that of tokens")
 
-    sigma: Float[Array, ""]
-    key: PRNGKeyArray | None
+    def score_map(self) -> Velocity:
+        r"""$x \mapsto \nabla\log\rho(x)$; `Affine` for a Gaussian."""
+        return Score(self)
 
+    def entropy(self) -> Float[Array, ""]:
+        r"""$-\int \log\rho \,d\mu$."""
+        raise self._cannot("Particles, a Grid, a Gaussian or a GaussianMixture", "draw tokens with .sample(n, key=key)")
 
-class FlowingMeasure(Measure):
-    """A measure that can be a state of `solve`.
+    def fisher_information(self) -> Float[Array, ""]:
+        r"""$\int |\nabla\log\rho|^2 \,d\mu$."""
+        raise self._cannot("Particles, a Grid, a Gaussian or a GaussianMixture", "draw tokens with .sample(n, key=key)")
 
-    The unknowns of the differential equation are `state`; everything else (weights, token order, the space) travels along
-    unchanged. The measure knows how a velocity moves it, not where the velocity comes from.
-    """
-
-    # The pictures by name, for those that are read from files.
-    kinds: ClassVar[dict[str, type["FlowingMeasure"]]] = {}
-
-    def __init_subclass__(cls, **options: Any):
-        super().__init_subclass__(**options)
-        FlowingMeasure.kinds[cls.__name__] = cls
-
-    @property
-    @abc.abstractmethod
-    def state(self) -> PyTree[Float[Array, "..."]]:
-        """The evolving arrays."""
-
-    @abc.abstractmethod
-    def with_state(self, state: PyTree[Float[Array, "..."]]) -> "FlowingMeasure":
-        """The same measure with other evolving arrays."""
-
-    @abc.abstractmethod
-    def rate(self, velocity: Velocity | Callable) -> PyTree[Float[Array, "..."]]:
-        r"""The rate of change of the state when mass moves along the `velocity` $v$: $\partial_t \mu + \operatorname{div}(\mu v) = 0$."""
-
-    @abc.abstractmethod
-    def push(self, map: Velocity | Callable) -> "FlowingMeasure":
-        """The push-forward of the measure under a map of points."""
-
-    @abc.abstractmethod
-    def retract(self, state: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
-        """A state with round-off and truncation error removed: back on the space, symmetric."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def error_norm(scaled_error: PyTree[Float[Array, "..."]]) -> Float[Array, ""]:
-        """The number that the step size controller keeps below 1, from errors in units of the tolerance."""
-
-    @abc.abstractmethod
-    def frame(self, states: PyTree) -> dict[str, tuple[tuple[str, ...], Any]]:
-        """Stacked states as named variables with named axes, for `Path.to_xarray`."""
-
-    @classmethod
-    def from_frame(cls, about: dict[str, Any], variables: dict[str, Any]) -> "FlowingMeasure":
-        """The measure of the first frame of a file, from what the file says of it and the variables of `frame`."""
-        raise ValueError(f"a {cls.__name__} is not read from files: it has no from_frame")
+    def heat(self, t: Scalar) -> "Measure":
+        r"""The measure after the heat flow $\partial_t \rho = \frac12 \Delta\rho$ for a time $t$."""
+        raise self._cannot(_NORMAL, "use sinkhorn_step on tokens")
 
     @property
-    def dtype(self) -> jnp.dtype:
-        """The precision of the state."""
-        return jax.tree.leaves(self.state)[0].dtype
+    def components(self) -> tuple[Float[Array, " k"], Float[Array, "k d"], Float[Array, "k d d"]]:
+        """The weights, means and covariances of the Gaussians that it is made of."""
+        raise self._cannot(_NORMAL)
 
-    @property
-    def bounded(self) -> bool:
-        """Whether no state leaves every bound, as on a compact space: then nothing blows up."""
-        return self.space.compact
+    def each(self, change: Callable[[Array, Array], tuple[Array, Array]]) -> "Measure":
+        r"""Every $\mathcal{N}(m, S)$ that it is made of replaced by $\mathcal{N}(\cdot)$ of `change(m, S)`."""
+        raise self._cannot(_NORMAL, "use gradient_flow on tokens")
 
-    @property
-    def about(self) -> dict[str, Any]:
-        """What a file says of the measure beside its arrays."""
-        return {"picture": type(self).__name__, "space": json.dumps(self.space.about)}
+    def particles(self) -> Any:
+        """A discrete measure as weighted `Particles`."""
+        raise self._cannot("Particles or a Grid", "draw tokens with .sample(n, key=key)")
 
-    # What attention asks of a picture.
+    def support(self) -> Any:
+        """The tokens of a discrete measure that have mass, as `Particles`."""
+        return self.particles()
 
-    # Whether averages are over atoms, so that logits beyond all digits may be held; moments of other pictures see their size.
-    by_atoms: ClassVar[bool] = True
+    def tokens(self, eps: Float[Array, ""], *, key: Key | None) -> Any:
+        r"""The measure as `Particles` for a bridge at temperature $\varepsilon$: its own tokens, those of a quadrature rule that is fine
+        enough, or a sample."""
+        raise self._cannot("Particles or a Grid in R^d, a Gaussian or a GaussianMixture", "give it a method tokens(eps, *, key)")
 
-    def atoms(self, mask: Mask | None = None, ordered: bool = False) -> Atoms:
-        """The measure as weighted keys of a sum, under a mask or if `ordered` with their order; for pictures that are sums of points."""
-        raise TypeError(
-            f"mu must be tokens or cells for this, got a {type(self).__name__}, which has no atoms; draw tokens with mu.sample(n, key=key)"
-        )
+    def projected(self, direction: Float[Array, " d"]) -> Distribution:
+        r"""The distribution of $\langle x, \theta\rangle$ on the line, $\theta$ the `direction`."""
+        raise self._cannot("one of Particles, Grid, Gaussian and GaussianMixture", "give it a method projected(direction)")
 
-    @property
-    def pairs(self) -> int:
-        """How many pairs of atoms there are; 0 for a picture without."""
-        return 0
+    def angles(self) -> Distribution:
+        r"""The distribution of the angle, in $[0, 2\pi)$, of a discrete measure on the circle."""
+        return self.particles().angles()
 
-    def keys_for(self, logit: Logit, inner: Affine | None = None, mask: Mask | None = None, sums: Request | None = None) -> Atoms:
-        """The keys as a law sees them: in order under a mask that goes by order, so that a streamed sum can skip what nobody sees; with
-        the values `inner(y)` to average, where there is such a map."""
-        atoms = self.atoms(mask, logit.positional)
-        if mask is not None and not mask.by_rows:
-            assert atoms.order is not None
-            ranks = jnp.argsort(atoms.order)
-            points, weights, order = (leaf[ranks] for leaf in (atoms.points, atoms.log_weights, atoms.order))
-            atoms = atoms._replace(points=points, log_weights=weights, order=order)
-        warn_of_round_off(logit, atoms, sums)
-        return atoms if inner is None else atoms._replace(values=inner(atoms.points))
-
-    def tilt(self, logit: Logit, inner: Affine | None = None, mask: Mask | None = None, sums: Request | None = None) -> Tilt:
-        r"""The tilts $e^{\ell(x, y)} \,d\mu(y)$ of the measure; means are of `inner(y)` if such a map is given."""
-        return TiltedAtoms(logit, self.keys_for(logit, inner, mask, sums), sums)
-
-    def attend(self, normalize: Any, logit: Logit, inner: Affine | None, mask: Mask | None, sums: Request | None) -> Velocity:
-        """The average of a normalization over this picture: of its keys, unless it has a closed form."""
-        return normalize.average(logit, self.keys_for(logit, inner, mask, sums), sums)
-
-    def check_law(self, law: Any) -> None:
-        """Raise if this picture cannot carry a law with a logit, a value, a mask and a normalization."""
-
-    def check_symmetry(self, law: Any) -> None:
-        """Raise if the value and the logit of a law break a symmetry that this picture stands for."""
-
-    def around(self, average: Velocity) -> Velocity:
-        """An average over the keys of this picture as its queries need it."""
-        return average
-
-    @property
-    def order_axis(self) -> Any:
-        """Where the order of tokens lies, if that is an axis of its own."""
+    def latitude(self) -> Distribution | None:
+        """The distribution of the angle to the first axis, for a measure on a sphere that is symmetric about it by construction."""
         return None
 
-    @property
-    def sharpest(self) -> float:
-        """The largest sharpness of a kernel that the picture resolves: that of a kernel as wide as its cells."""
-        return math.inf
+    def check_places(self) -> None:
+        """Raise if its tokens or cells are not points of its space, which a distance needs."""
 
-    # What the solver asks of a picture.
+    def check_resolution(self, sharpness: float) -> None:
+        """Raise if a kernel of width $k^{-1/2}$, $k$ the `sharpness`, is too narrow for it."""
 
-    # Whether a measure of this picture that a map has moved is one of this picture again, without a closure.
-    exact: ClassVar[bool] = True
-
-    def report(self, velocity: Velocity | Callable) -> dict[str, PyTree]:
-        """Figures of how well this picture carries a velocity, for `path.stats`; nothing for one without a closure."""
-        return {}
-
-    def noise(self, sigma: Any, key: Any) -> Noise:
-        """Noise of this size on this picture; only tokens draw it from a key."""
-        check.key("key", key, optional=True)
-        return Noise(positive("noise", sigma).astype(self.dtype), None)
-
-    def default_step(self, noise: Noise | None, length: float) -> float | None:
-        """The fixed step over a time of this length, where steps are fixed if the user does not say; `None` for adaptive ones."""
-        return None
-
-    def motion(self, velocity: Callable, noise: Noise | None = None) -> diffrax.AbstractTerm:
-        """The differential equation of the state, for a velocity `velocity(mu, t)` and noise: its diffrax terms."""
-        if noise is not None:
-            raise ValueError(f"a {type(self).__name__} takes no noise")
-        return diffrax.ODETerm(lambda t, state, args: self._rate(velocity, t, state))  # pyright: ignore[reportArgumentType]
-
-    def _rate(self, velocity: Callable, t: Any, state: PyTree) -> PyTree:
-        """A stage of a step may lie a little off the space: the velocity is that at the point it belongs to."""
-        mu = self.with_state(self.retract(state))
-        return mu.rate(velocity(mu, t))
-
-    def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver:
-        """The stepper used when `solve` is not given one."""
-        return diffrax.Tsit5()
-
-    def own_steps(self, longest: Any) -> diffrax.AbstractStepSizeController | None:
-        """The controller of a picture whose steps follow from a bound of its own; `None` if they follow from tolerances."""
-        return None
+    def _cannot(self, due: str, cure: str = "") -> TypeError:
+        return TypeError(check.refusal("mu", due, self, cure))
 
 
-def values_of(f: Any, points: Float[Array, "n d"]) -> Any:
-    """A function at points, refused unless it gives something for each of them."""
+class Score(Velocity):
+    """The score of a measure that has one."""
+
+    measure: Measure
+
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        return self.measure.score(x)
+
+
+def values_of(f: RowFunction, points: Float[Array, "n d"]) -> Array:
+    """A function at points, refused unless it gives one value for each of them."""
     values = check.function("f", f, "a function of rows of points")(points)
     if jnp.shape(values)[:1] != (len(points),):
-        raise ValueError(f"f must give one value a row, [{len(points)}, ...], got shape {list(jnp.shape(values))}")
-    return values
+        raise ValueError(f"f must give one value per row, [{len(points)}, ...], got shape {list(jnp.shape(values))}")
+    return jnp.asarray(values)
 
 
-def moved(velocity: Any, points: Float[Array, "n d"], order: Float[Array, " n"] | None = None) -> Float[Array, "n d"]:
-    """A velocity or a map at tokens or cells with their order; refused unless it gives a row for each of them."""
-    return checked(velocity, as_velocity(velocity)(points, order), points)
+def nonnegative(name: str, value: Scalar) -> Float[Array, ""]:
+    """A number that is not negative."""
+    number = floats(name, value, "")
+    if known(number) and float(number) < 0:
+        raise ValueError(f"{name} must not be negative, got {float(number)}")
+    return number

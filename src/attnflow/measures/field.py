@@ -1,41 +1,42 @@
 """Fields: velocities that may depend on the measure they move, and their compositions."""
 
 import abc
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow.measures.base import FlowingMeasure
+from attnflow._types import FieldLike, RowFunction, Scalar
+from attnflow.measures.flowing import FlowingMeasure
 from attnflow.measures.velocity import Mapped, Velocity, total, velocity_of
 from attnflow.numerics.arrays import floats
 from attnflow.sums import Request, check_request
 
 
 class Field(eqx.Module):
-    r"""$\Gamma_\mu(x)$ at time $t$. Subclass it to write one's own; fields add, are multiplied by numbers, and a map can follow a field.
+    r"""$\Gamma_\mu(x)$ at time $t$: what `solve` and `layers` move a measure with.
 
-    `field + other` moves with the sum of velocities, `2 * field` with twice the velocity; `field.then(map)` with $f(\Gamma_\mu(x))$, $f$
-    the `map`, such as the perceptron after attention.
+    A subclass must give `at(mu, t, sums)`, the velocity of the measure `mu` at the time $t$: any function of rows of points,
+    `velocity(x) -> [m, d]` for `x [m, d]`, or a `Velocity`, which may depend on the order of its queries and report how it was computed.
+    A Gaussian is moved by `Affine` velocities alone. `jumps` has a default. Its numbers are arrays, so that changing them does not
+    compile again.
+
+    Fields add, are multiplied by numbers, and a map can follow a field: `field + other` moves with the sum of velocities, `2 * field` with
+    twice the velocity, `field.then(map)` with $f(\Gamma_\mu(x))$, $f$ the `map`, such as the perceptron after attention.
     """
 
     @abc.abstractmethod
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
-        """The velocity of the measure `mu` at time $t$, an `Affine` map when `mu` is Gaussian. A field of one's own may return any
-        function of rows of points, `velocity(x) -> [m, d]`; one that depends on the order of its queries is a `Velocity`.
-
-        `sums` says how kernel sums are evaluated; `None` chooses by size.
-        """
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
+        """The velocity of the measure `mu` at time $t$. `sums` says how kernel sums are evaluated; `None` chooses by size."""
 
     @property
     def jumps(self) -> Float[Array, " k"] | None:
-        """The times at which the velocity jumps, which the solver must not step across; `None` if there are none."""
+        """The times at which the velocity jumps, which the solver does not step across; `None` if there are none."""
         return None
 
-    def then(self, map: Callable) -> "Then":
+    def then(self, map: RowFunction) -> "Then":
         r"""The field $f(\Gamma_\mu(x))$, $f$ the `map`."""
         check.function("map", map, "a map of rows of points, such as af.Perceptron(hidden, out)")
         return Then(self, map)
@@ -45,18 +46,16 @@ class Field(eqx.Module):
 
     def __radd__(self, other: "Field | int") -> "Field":
         # `sum(fields)` begins with 0.
-        if isinstance(other, int) and other == 0:
-            return self
-        return Sum((check.field("what a field is added to", other), self))
+        return self if isinstance(other, int) and other == 0 else Sum((check.field("what a field is added to", cast(Field, other)), self))
 
-    def __mul__(self, factor: Any) -> "Multiple":
+    def __mul__(self, factor: Scalar) -> "Multiple":
         return Multiple(self, floats("what a field is multiplied by", factor, ""))
 
-    def __rmul__(self, factor: Any) -> "Multiple":
+    def __rmul__(self, factor: Scalar) -> "Multiple":
         return self * factor
 
 
-def check_at(mu: Any, t: Any, sums: Any) -> None:
+def check_at(mu: Any, t: Scalar, sums: Any) -> None:
     """Raise unless a field can be asked for its velocity with these."""
     check.measure("mu", mu, FlowingMeasure)
     floats("t", t, "")
@@ -66,9 +65,9 @@ def check_at(mu: Any, t: Any, sums: Any) -> None:
 class Sum(Field):
     """The sum of fields."""
 
-    parts: tuple[Any, ...]
+    parts: tuple[FieldLike, ...]
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         return total([velocity_of(part, mu, t, sums) for part in self.parts])
 
@@ -80,10 +79,10 @@ class Sum(Field):
 class Multiple(Field):
     """A field times a number."""
 
-    field: Any
+    field: FieldLike
     factor: Float[Array, ""]
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         return velocity_of(self.field, mu, t, sums).scaled(self.factor.astype(mu.dtype))
 
@@ -95,10 +94,10 @@ class Multiple(Field):
 class Then(Field):
     """A map after a field: `x -> map(Gamma_mu(x))`."""
 
-    field: Any
-    map: Callable
+    field: FieldLike
+    map: RowFunction
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Mapped:
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Mapped:
         check_at(mu, t, sums)
         return Mapped(velocity_of(self.field, mu, t, sums), self.map)
 
@@ -107,7 +106,7 @@ class Then(Field):
         return union((self.field,))
 
 
-def union(fields: tuple[Any, ...]) -> Float[Array, " k"] | None:
+def union(fields: tuple[FieldLike, ...]) -> Float[Array, " k"] | None:
     """The jumps of all the fields together."""
     found = [jumps for jumps in (getattr(f, "jumps", None) for f in fields) if jumps is not None]
     return jnp.sort(jnp.concatenate(found)) if found else None

@@ -1,7 +1,6 @@
 """Tokens: a weighted sum of point masses."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import diffrax
@@ -9,17 +8,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from attnflow._check import instance
-from attnflow.measures.base import FlowingMeasure, Noise, moved, values_of
+from attnflow._types import ArrayLike, Key, PyTree, RowFunction, Scalar
+from attnflow.measures.base import values_of
+from attnflow.measures.flowing import Drift, FlowingMeasure, Frame, Noise
 from attnflow.measures.line import Tokens
-from attnflow.measures.velocity import Velocity
+from attnflow.measures.velocity import Velocity, moved
 from attnflow.numerics.arrays import array, floats, known, on_host, one_program, shares
 from attnflow.spaces import Euclidean, Space, space_from
 from attnflow.sums import Atoms, Mask
 
-# Steps of a noisy run of tokens over its span, if the user does not say.
+# How many steps a noisy run of tokens takes, if the user does not say.
 _STEPS = 1000
 
 
@@ -28,7 +29,7 @@ class Particles(FlowingMeasure):
 
     **Arguments:**
 
-    - `points`: the tokens, one a row, `[n, d]`.
+    - `points`: the tokens, one per row, `[n, d]`.
     - `weights`: `[n]`, non-negative; they are divided by their sum. `None` gives every token $1/n$.
     - `order`: `[n]`, the place of each token in its sequence, any finite numbers. It never moves; only masks read it. `None` is the
       position, $0, 1, \dots, n - 1$ row by row; `"fraction"` the same from 0 to 1, as a density over order has it.
@@ -42,13 +43,13 @@ class Particles(FlowingMeasure):
     order: Float[Array, " n"] | None
     space: Space
 
-    def __init__(self, points: Any, weights: Any = None, order: Any = None, space: Space | None = None):
+    def __init__(self, points: ArrayLike, weights: ArrayLike | None = None, *, order: ArrayLike | None = None, space: Space | None = None):
         self.space = Euclidean() if space is None else instance("space", space, Space, "a space such as af.Sphere()")
-        points = floats("points", points, "n d")
-        self.space.check(points)
-        self.points = self.space.nearest(points)
-        self.weights = None if weights is None else _weights(weights, points)
-        self.order = None if order is None else _order(order, points)
+        found = floats("points", points, "n d")
+        self.space.check(found)
+        self.points = self.space.nearest(found)
+        self.weights = None if weights is None else _weights(weights, found)
+        self.order = None if order is None else _order(order, found)
 
     @property
     def log_weights(self) -> Float[Array, " n"]:
@@ -82,18 +83,18 @@ class Particles(FlowingMeasure):
     @property
     @one_program
     def cov(self) -> Float[Array, "d d"]:
-        centerd = self.points - self.mean[None]
-        scaled = centerd / len(centerd) if self.weights is None else centerd * self.weights[:, None]
-        return centerd.T @ scaled
+        centered = self.points - self.mean[None]
+        scaled = centered / len(centered) if self.weights is None else centered * self.weights[:, None]
+        return centered.T @ scaled
 
-    def integrate(self, f: Callable[[Float[Array, "n d"]], Float[Array, "n ..."]]) -> Float[Array, "..."]:
+    def integrate(self, f: RowFunction) -> Float[Array, "..."]:
         values = values_of(f, self.points)
         return jnp.mean(values, axis=0) if self.weights is None else jnp.tensordot(self.weights, values, axes=1)
 
     def particles(self) -> "Particles":
         return self
 
-    def tokens(self, eps: Float[Array, ""], key: PRNGKeyArray | None) -> "Particles":
+    def tokens(self, eps: Float[Array, ""], *, key: Key | None) -> "Particles":
         return self
 
     def projected(self, direction: Float[Array, " d"]) -> Tokens:
@@ -110,13 +111,13 @@ class Particles(FlowingMeasure):
     def with_state(self, state: Float[Array, "n d"]) -> "Particles":
         return eqx.tree_at(lambda mu: mu.points, self, state)
 
-    def rate(self, velocity: Velocity | Callable) -> Float[Array, "n d"]:
+    def rate(self, velocity: Velocity | RowFunction) -> Float[Array, "n d"]:
         return self.space.project(self.points, self._apply(velocity))
 
-    def push(self, map: Velocity | Callable) -> "Particles":
+    def push(self, map: Velocity | RowFunction) -> "Particles":
         return self.with_state(self.space.nearest(self._apply(map)))
 
-    def _apply(self, map: Any) -> Float[Array, "n d"]:
+    def _apply(self, map: Velocity | RowFunction) -> Float[Array, "n d"]:
         """A map at the tokens, told their order."""
         return moved(map, self.points, _positions(self.points) if self.order is None else self.order)
 
@@ -133,10 +134,10 @@ class Particles(FlowingMeasure):
     def pairs(self) -> int:
         return len(self.points) ** 2
 
-    def noise(self, sigma: Any, key: Any) -> Noise:
+    def noise(self, sigma: Scalar, *, key: Key | None) -> Noise:
         if key is None:
             raise ValueError("noise on tokens is drawn from a key, got none; pass key=jax.random.key(seed)")
-        return Noise(super().noise(sigma, key).sigma, key)
+        return Noise(super().noise(sigma, key=key).sigma, key)
 
     def default_step(self, noise: Noise | None, length: float) -> float | None:
         return None if noise is None else length / _STEPS
@@ -144,12 +145,12 @@ class Particles(FlowingMeasure):
     def retract(self, state: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return self.space.nearest(state)
 
-    def motion(self, velocity: Callable, noise: Noise | None = None) -> diffrax.AbstractTerm:
+    def motion(self, velocity: Drift, noise: Noise | None = None) -> diffrax.AbstractTerm[Any, Any]:
         r"""With noise $dx = v\,dt + \sigma P_x \circ dB$, in the sense of Stratonovich: on the sphere this is Brownian motion there."""
         drift = super().motion(velocity)
         return drift if noise is None else diffrax.MultiTerm(drift, BrownianTerm(self, noise))
 
-    def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver:
+    def default_solver(self, noise: Noise | None = None) -> diffrax.AbstractSolver[Any]:
         return diffrax.Tsit5() if noise is None else diffrax.Heun()
 
     @staticmethod
@@ -163,8 +164,8 @@ class Particles(FlowingMeasure):
         extra = {name: variables[name] for name in ("weights", "order") if name in variables}
         return cls(variables["points"][0], space=space_from(json.loads(about["space"])), **extra)
 
-    def frame(self, states: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
-        variables: dict[str, tuple[tuple[str, ...], Any]] = {"points": (("time", "token", "coordinate"), states)}
+    def frame(self, states: PyTree) -> Frame:
+        variables: Frame = {"points": (("time", "token", "coordinate"), states)}
         if self.weights is not None:
             variables["weights"] = (("token",), self.weights)
         if self.order is not None:
@@ -172,32 +173,32 @@ class Particles(FlowingMeasure):
         return variables
 
 
-class BrownianTerm(diffrax.AbstractTerm):
+class BrownianTerm(diffrax.AbstractTerm[Array, Array]):
     """`sigma P_x o dB` over one step, whose increment is drawn from the key of the noise: the solver gives every step a key of its own."""
 
     measure: Particles
     noise: Noise
 
-    def vf(self, t, y, args):
+    def vf(self, t: Scalar, y: Array, args: PyTree) -> Array:
         return self.measure.retract(y)
 
-    def contr(self, t0, t1, **kwargs):
+    def contr(self, t0: Scalar, t1: Scalar, **kwargs: PyTree) -> Array:
         points, key = self.measure.points, self.noise.key
         assert key is not None
         return jnp.sqrt(t1 - t0) * jax.random.normal(key, points.shape, points.dtype)
 
-    def prod(self, vf, control):
+    def prod(self, vf: Array, control: Array) -> Array:
         return self.noise.sigma.astype(control.dtype) * self.measure.space.project(vf, control)
 
 
-def _weights(weights: Any, points: Array) -> Array:
+def _weights(weights: ArrayLike, points: Array) -> Array:
     found = shares("weights", weights, points.dtype)
     if len(found) != len(points):
-        raise ValueError(f"weights must have one entry a token, {len(points)}, got {len(found)}")
+        raise ValueError(f"weights must have one entry per token, {len(points)}, got {len(found)}")
     return found
 
 
-def _order(order: Any, points: Array) -> Array:
+def _order(order: ArrayLike, points: Array) -> Array:
     if isinstance(order, str):
         if order != "fraction":
             raise ValueError(f"order must be numbers [n] or 'fraction', got {order!r}; leave it out for the positions 0, 1, ..., n - 1")
@@ -205,7 +206,7 @@ def _order(order: Any, points: Array) -> Array:
         return on_host(lambda position: position / last, _positions(points))
     kept = array(floats("order", order, "n"), points.dtype)
     if len(kept) != len(points):
-        raise ValueError(f"order must have one entry a token, {len(points)}, got {len(kept)}")
+        raise ValueError(f"order must have one entry per token, {len(points)}, got {len(kept)}")
     if known(order) and not _same_order(np.asarray(order), np.asarray(kept)):
         raise ValueError(
             f"order must keep its digits in {kept.dtype}, got numbers that become others; give float64 points, or count from 0"
@@ -214,9 +215,9 @@ def _order(order: Any, points: Array) -> Array:
 
 
 def _positions(points: Array) -> Array:
-    """0, 1, ..., n - 1, exactly, where the precision has so many whole numbers."""
+    """0, 1, ..., n - 1: exact where the precision represents these whole numbers."""
     n, dtype = len(points), points.dtype
-    # On the host where that is known; in a program not a constant, which would hold n numbers.
+    # On the host if the points are known; in a program not as a constant, which would hold n numbers.
     return array(np.arange(n, dtype=dtype)) if known(points) else jnp.arange(n, dtype=dtype)
 
 

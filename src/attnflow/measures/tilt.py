@@ -1,20 +1,20 @@
 """A measure tilted by a logit: what softmax, unnormalized attention and energies ask of every picture."""
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
-from attnflow.measures.velocity import Velocity
-from attnflow.sums import Atoms, Logit, Pairs, Request, accuracy, average, fitted, log_integral
+from attnflow._types import PyTree
+from attnflow.measures.velocity import Reporting, Velocity
+from attnflow.sums import Atoms, Engine, Logit, Pairs, Request, accuracy, average, fitted, log_integral
 
 
-class Tilt(eqx.Module):
+class Tilt(Reporting):
     r"""The measures $e^{\ell(x, y)} \,d\mu(y) / Z(x)$ for one logit, by their normalizers $Z(x) = \int e^{\ell(x,y)} \,d\mu(y)$ and means.
 
-    A picture whose tilts have a closed form gives its own subclass from `tilt`.
+    A picture whose tilts have a closed form returns a subclass of its own from `tilt`.
     """
 
     @abc.abstractmethod
@@ -33,14 +33,6 @@ class Tilt(eqx.Module):
     def integral(self, log_scale: Float[Array, ""]) -> Velocity:
         r"""$x \mapsto e^c \int e^{\ell(x, y)}\, y \,d\mu(y)$, $c$ the `log_scale`."""
         return TiltedIntegral(self, log_scale)
-
-    @property
-    def report(self) -> dict[str, PyTree]:
-        return {}
-
-    @property
-    def engines(self) -> tuple[Any, ...]:
-        return ()
 
 
 class TiltedAtoms(Tilt):
@@ -61,7 +53,7 @@ class TiltedAtoms(Tilt):
         return accuracy(self._own, self.sums)
 
     @property
-    def engines(self) -> tuple[Any, ...]:
+    def engines(self) -> tuple[Engine, ...]:
         return (fitted(self._own, self.sums),)
 
     @property
@@ -71,17 +63,13 @@ class TiltedAtoms(Tilt):
 
 
 class OfTilt(Velocity):
-    """A velocity made of a tilt, whose report and engines are its own."""
+    """A velocity made of a tilt."""
 
     tilt: eqx.AbstractVar[Tilt]
 
     @property
-    def report(self) -> dict[str, PyTree]:
-        return self.tilt.report
-
-    @property
-    def engines(self) -> tuple[Any, ...]:
-        return self.tilt.engines
+    def parts(self) -> tuple[Tilt, ...]:
+        return (self.tilt,)
 
 
 class TiltedMean(OfTilt):

@@ -6,59 +6,79 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from attnflow._check import function, instance, shown
+from attnflow._types import ArrayLike, FieldLike, PyTree, RowFunction, Scalar
 from attnflow.numerics.arrays import floats, rows, stored
 from attnflow.numerics.rows import times
+from attnflow.sums import Engine, Request
 
 
-class Velocity(eqx.Module):
+class Reporting(eqx.Module):
+    """What can say how it was computed. What is made of others names them in `parts`, and passes on what they say."""
+
+    @property
+    def parts(self) -> tuple["Reporting", ...]:
+        """What this is made of."""
+        return ()
+
+    @property
+    def report(self) -> dict[str, PyTree]:
+        """Convergence figures of what was iterated, error estimates of what was approximated; nothing for closed forms. Those of several
+        parts stand under their numbers."""
+        if len(self.parts) == 1:
+            return self.parts[0].report
+        reports = {f"part {i}": part.report for i, part in enumerate(self.parts)}
+        return {name: report for name, report in reports.items() if report}
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The engines that its sums run on at the tokens it was made for."""
+        return tuple(engine for part in self.parts for engine in part.engines)
+
+
+class Velocity(Reporting):
     r"""A velocity $v(x)$ of one measure at one time; any map of rows of points is one too.
 
-    A subclass gives `__call__(x, order=None)`: rows `x [m, d]` and the `order [m]` of their tokens in the sequence, which masked and
-    positional laws need and all others ignore; the result has one row for each. What was iterated or approximated to make the velocity
-    stands in `report`, the engines that its sums were fitted to in `engines`. A velocity made of others passes both on.
+    A subclass must give `__call__(x, order=None)`: rows `x [m, d]` and the `order [m]` of their tokens in the sequence, which masked and
+    positional laws need and all others ignore, to one row for each, `[m, e]`. The rest has defaults:
+
+    - `report`, what was iterated or approximated to make the velocity: a dict of arrays, which `path.stats` shows;
+    - `engines`, those that its sums were fitted to;
+    - `parts`, the velocities that it is made of, whose reports and engines it passes on. `Of` is for a velocity made of one other.
+
+    Velocities add; the methods below make new ones, which are `Affine` again where that is possible.
     """
 
     @abc.abstractmethod
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
         """The velocity at every row of `x`."""
 
-    @property
-    def report(self) -> dict[str, PyTree]:
-        """Convergence figures of what was iterated, error estimates of what was approximated; nothing for closed forms."""
-        return {}
-
-    @property
-    def engines(self) -> tuple[Any, ...]:
-        """The engines that the sums of this velocity run on at the tokens it was made for."""
-        return ()
-
     def __add__(self, other: "Velocity") -> "Velocity":
         return Summed((self, as_velocity(other)))
 
-    def scaled(self, factor: float | Float[Array, ""]) -> "Velocity":
+    def scaled(self, factor: Scalar) -> "Velocity":
         r"""$x \mapsto c\, v(x)$ with the `factor` $c$."""
-        return Scaled(self, factor)
+        return Multiplied(self, factor)
 
-    def after(self, matrix: Float[Array, "f e"]) -> "Velocity":
+    def then(self, matrix: Float[Array, "f e"]) -> "Velocity":
         r"""$x \mapsto B\, v(x)$ with the `matrix` $B$."""
-        return Turned(self, matrix)
+        return Multiplied(self, matrix)
 
-    def less(self, matrix: Float[Array, "d d"]) -> "Velocity":
+    def minus(self, matrix: Float[Array, "d d"]) -> "Velocity":
         r"""$x \mapsto v(x) - B x$ with the `matrix` $B$."""
-        return Less(self, matrix)
+        return Minus(self, matrix)
 
-    def before(self, matrix: Float[Array, "d c"]) -> "Velocity":
+    def of(self, matrix: Float[Array, "d c"]) -> "Velocity":
         r"""$x \mapsto v(B x)$ with the `matrix` $B$."""
-        return Before(self, matrix)
+        return OfMatrix(self, matrix)
 
-    def on(self, dim: int) -> "Velocity":
+    def checked(self, dim: int) -> "Velocity":
         r"""The same velocity, which refuses what are not rows in $\mathbb{R}^d$, $d$ the `dim`, and an order of another length."""
-        return OnRows(self, dim)
+        return Checked(self, dim)
 
-    def step(self, size: float | Float[Array, ""]) -> "Velocity":
+    def step(self, size: Scalar) -> "Velocity":
         r"""The residual map $x \mapsto x + h\, v(x)$ with the `size` $h$."""
         return Residual(self, size)
 
@@ -69,7 +89,7 @@ class Affine(Velocity):
     matrix: Float[Array, "e d"]
     offset: Float[Array, " e"]
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         stored("matrix", self.matrix, "d d")
         stored("offset", self.offset, "d")
         if self.matrix.shape[0] != self.offset.shape[0]:
@@ -83,64 +103,51 @@ class Affine(Velocity):
         instance("other", other, Velocity, "an Affine map or another velocity")
         return Affine(self.matrix + other.matrix, self.offset + other.offset) if isinstance(other, Affine) else Summed((self, other))
 
-    def scaled(self, factor: float | Float[Array, ""]) -> "Affine":
+    def scaled(self, factor: Scalar) -> "Affine":
         return Affine(factor * self.matrix, factor * self.offset)
 
-    def after(self, matrix: Float[Array, "f e"]) -> "Affine":
+    def then(self, matrix: Float[Array, "f e"]) -> "Affine":
         return Affine(matrix @ self.matrix, matrix @ self.offset)
 
-    def on(self, dim: int) -> "Affine":
+    def checked(self, dim: int) -> "Affine":
         return self
 
-    def less(self, matrix: Float[Array, "d d"]) -> "Affine":
+    def minus(self, matrix: Float[Array, "d d"]) -> "Affine":
         return Affine(self.matrix - matrix, self.offset)
 
-    def before(self, matrix: Float[Array, "d c"]) -> "Affine":
+    def of(self, matrix: Float[Array, "d c"]) -> "Affine":
         return Affine(self.matrix @ matrix, self.offset)
 
-    def of(self, inner: "Affine") -> "Affine":
-        """This map after another."""
+    def compose(self, inner: "Affine") -> "Affine":
+        r"""$x \mapsto M\, (\text{inner})(x) + b$: this map after another."""
         return Affine(self.matrix @ inner.matrix, self.matrix @ inner.offset + self.offset)
 
-    def step(self, size: float | Float[Array, ""]) -> "Affine":
+    def step(self, size: Scalar) -> "Affine":
         return Affine(jnp.eye(len(self.offset), dtype=self.offset.dtype) + size * self.matrix, size * self.offset)
 
 
 class Of(Velocity):
-    """A velocity made of another, `velocity`, whose report and engines are its own."""
+    """A velocity made of one other."""
 
     velocity: eqx.AbstractVar[Velocity]
 
     @property
-    def report(self) -> dict[str, PyTree]:
-        return self.velocity.report
-
-    @property
-    def engines(self) -> tuple[Any, ...]:
-        return self.velocity.engines
+    def parts(self) -> tuple[Velocity, ...]:
+        return (self.velocity,)
 
 
-class Scaled(Of):
-    """`x -> c v(x)`."""
+class Multiplied(Of):
+    """`x -> B v(x)`, B a number or a matrix."""
 
     velocity: Velocity
-    factor: float | Float[Array, ""]
-
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
-        return self.factor * self.velocity(x, order)
-
-
-class Turned(Of):
-    """`x -> B v(x)`."""
-
-    velocity: Velocity
-    matrix: Float[Array, "f e"]
+    factor: Scalar | Float[Array, "f e"]
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m f"]:
-        return times(self.velocity(x, order), self.matrix)
+        found = self.velocity(x, order)
+        return times(found, jnp.asarray(self.factor)) if jnp.ndim(self.factor) else self.factor * found
 
 
-class Less(Of):
+class Minus(Of):
     """`x -> v(x) - B x`."""
 
     velocity: Velocity
@@ -151,7 +158,7 @@ class Less(Of):
         return self.velocity(x, order) - times(x, self.matrix)
 
 
-class Before(Of):
+class OfMatrix(Of):
     """`x -> v(B x)`."""
 
     velocity: Velocity
@@ -161,22 +168,22 @@ class Before(Of):
         return self.velocity(rows("x", x, self.matrix.shape[1]) @ self.matrix.T, order)
 
 
-class OnRows(Of):
-    """A velocity that looks at what it is given."""
+class Checked(Of):
+    """A velocity that checks what it is given."""
 
     velocity: Velocity
     dim: int = eqx.field(static=True)
 
-    def __call__(self, x: Any, order: Any = None) -> Float[Array, "m e"]:
-        x = rows("x", x, self.dim)
-        return self.velocity(x, query_order(order, x))
+    def __call__(self, x: ArrayLike, order: ArrayLike | None = None) -> Float[Array, "m e"]:
+        points = rows("x", x, self.dim)
+        return self.velocity(points, query_order(order, points))
 
 
 class Residual(Of):
     """`x -> x + h v(x)`."""
 
     velocity: Velocity
-    size: float | Float[Array, ""]
+    size: Scalar
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         return x + self.size * self.velocity(x, order)
@@ -186,29 +193,24 @@ class Mapped(Of):
     """`x -> f(v(x))`, a map of rows after a velocity."""
 
     velocity: Velocity
-    map: Callable
+    map: RowFunction
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         return self.map(self.velocity(x, order))
 
 
 class Summed(Velocity):
-    """The sum of velocities; the figures of each stand under its number."""
+    """The sum of velocities."""
 
     velocities: tuple[Velocity, ...]
+
+    @property
+    def parts(self) -> tuple[Velocity, ...]:
+        return self.velocities
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
         first, *others = (velocity(x, order) for velocity in self.velocities)
         return sum(others, first)
-
-    @property
-    def report(self) -> dict[str, PyTree]:
-        reports = {f"part {i}": velocity.report for i, velocity in enumerate(self.velocities)}
-        return {name: report for name, report in reports.items() if report}
-
-    @property
-    def engines(self) -> tuple[Any, ...]:
-        return tuple(engine for velocity in self.velocities for engine in velocity.engines)
 
 
 class Plain(Velocity):
@@ -217,29 +219,34 @@ class Plain(Velocity):
     function: Callable
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        return checked(self.function, self.function(x), x)
+        return _one_row_each(self.function, self.function(x), x)
 
     @property
     def report(self) -> dict[str, PyTree]:
         return getattr(self.function, "report", {})
 
 
-def checked(velocity: Any, found: Any, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+def _one_row_each(velocity: Callable, found: Array, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
     """What a velocity or a map gave at the rows `x`, refused unless it is a row for each of them."""
     if jnp.shape(found) != x.shape:
         name = getattr(velocity, "__name__", type(velocity).__name__)
-        raise ValueError(f"the velocity or map {name} must give one row a point, {list(x.shape)}, got {list(jnp.shape(found))}")
+        raise ValueError(f"the velocity or map {name} must give one row per point, {list(x.shape)}, got {list(jnp.shape(found))}")
     return found
 
 
-def as_velocity(found: Any) -> Velocity:
+def as_velocity(found: Velocity | RowFunction) -> Velocity:
     """What a field, or a user, gives for a velocity: a `Velocity` as it is, a function of rows wrapped and checked when it is called."""
     if isinstance(found, Velocity):
         return found
     return Plain(function("velocity", found, "a map of rows of points", "field.at(mu, t) makes the velocity of a field"))
 
 
-def velocity_of(field: Any, mu: Any, t: Any = 0.0, sums: Any = None) -> Velocity:
+def moved(velocity: Velocity | RowFunction, points: Float[Array, "n d"], order: Float[Array, " n"] | None = None) -> Float[Array, "n d"]:
+    """A velocity or a map at tokens or cells with their order; refused unless it gives a row for each of them."""
+    return _one_row_each(velocity, as_velocity(velocity)(points, order), points)
+
+
+def velocity_of(field: FieldLike, mu: Any, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
     """The velocity of a field, which may be a user's own, at a measure."""
     return as_velocity(field.at(mu, t, sums))
 
@@ -254,7 +261,7 @@ def total(velocities: list[Velocity]) -> Velocity:
     return Summed(tuple(velocities))
 
 
-def affine_only(map: Any, picture: str) -> Affine:
+def affine_only(map: Velocity | RowFunction, picture: str) -> Affine:
     """`map`, refused unless it is affine."""
     map = map.function if isinstance(map, Plain) else map
     if not isinstance(map, Affine):
@@ -262,11 +269,11 @@ def affine_only(map: Any, picture: str) -> Affine:
     return map
 
 
-def query_order(order: Any, x: Array) -> Float[Array, " m"] | None:
-    """The order of queries, one number a row; `None` if it is not given."""
+def query_order(order: ArrayLike | None, x: Array) -> Float[Array, " m"] | None:
+    """The order of queries, one number per row; `None` if it is not given."""
     if order is None:
         return None
     found = floats("order", order, "m")
     if len(found) != len(x):
-        raise ValueError(f"order must have one number a row of x, {len(x)}, got {len(found)}")
+        raise ValueError(f"order must have one number per row of x, {len(x)}, got {len(found)}")
     return found

@@ -47,9 +47,13 @@ def _times(x: Float[Array, "n d"], matrix: Float[Array, "e d"]) -> Float[Array, 
     return total
 
 
+def root(square: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """The square root; 0 below 0, which is round-off, and its derivative there is 0, not infinite."""
+    some = square > 0
+    return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
+
+
 @one_program
 def norm(v: Float[Array, "*n d"]) -> Float[Array, "*n 1"]:
     """`|v|` along the last axis, kept as an axis; its derivative at v = 0 is 0 (a subgradient), not NaN."""
-    square = dot(v, v)[..., None]
-    nonzero = square > 0
-    return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
+    return root(dot(v, v)[..., None])

@@ -182,7 +182,7 @@ def grids(spec: Spec) -> dict[str, list[Any]]:
     """The axes; a rule around the bands of a zonal grid that is fine enough for the largest beta."""
     nodes = max(32, math.ceil(3.2 * math.sqrt(2 * spec.betas[-1])))
     meshes: dict[str, list[Any]] = {"circle": [af.Circle(spec.cells)], "$S^2$": [af.Icosphere(spec.frequency)]}
-    meshes |= {f"$R^{d}$": [af.Zonal(d, spec.cells // 2, nodes)] for d in (4, 8)}
+    meshes |= {f"$R^{d}$": [af.Zonal(d, spec.cells // 2, nodes=nodes)] for d in (4, 8)}
     return {name: axes for name, axes in meshes.items() if name.replace("$", "") in spec.spaces}
 
 

@@ -13,7 +13,6 @@ between x and y. What no function of x plus one of y can match is `eps/12 <y-x, 
 `sum over i of eps^4 / (1152 s_i^8)` for a Gaussian with the variances s_i^2. (Derived formally here; the sources have no constant.)
 """
 
-from collections.abc import Callable
 from functools import singledispatch
 from typing import Any
 
@@ -25,14 +24,13 @@ from jaxtyping import Array, Float
 
 from attnflow import _check as check
 from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles, quadrature
+from attnflow.measures.quadrature import integral
 from attnflow.numerics.arrays import array, floats, known, rows
 from attnflow.transport.bridge import self_bridge
 
 # Entries of a coupling below this share of the largest are round-off.
 _FLOOR = 1e-13
 _DUE = "a Gaussian, or a GaussianMixture on the line"
-# Points an axis of the grids for integrals, by dimension.
-_NODES = {1: 1000, 2: 150, 3: 50}
 
 
 def langevin_divergence(mu: Measure, eps: Any, nodes: int = 600) -> Float[Array, " k"]:
@@ -69,7 +67,8 @@ def _(mu: GaussianMixture, eps: Float[Array, " k"], nodes: int) -> Float[Array, 
 def langevin_constant(mu: Measure) -> Float[Array, ""]:
     r"""$\frac{1}{72} \int |D^2 V|^2 \,d\rho$, the limit of $(H(\ell|\pi) + H(\pi|\ell)) / \varepsilon^4$, for a Gaussian or a mixture in
     up to 3 dimensions."""
-    return _integral(_squared_hessian, mu) / 72
+    law = _law(mu)
+    return integral(law, lambda x: eqx.filter_jit(_squared_hessian)(law, x)) / 72
 
 
 def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"]:
@@ -85,23 +84,9 @@ def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"
     return jax.vmap(one)(x)
 
 
-def fisher_information(mu: Measure) -> Float[Array, ""]:
-    r"""$I(\rho) = \int |\nabla\log\rho|^2 \,d\rho$, for a Gaussian or a mixture in up to 3 dimensions."""
-    return _integral(lambda law, x: jnp.sum(law.score(x) ** 2, axis=1), mu)
-
-
 def _squared_hessian(law: Any, x: Float[Array, "m d"]) -> Float[Array, " m"]:
     hessian = jax.jacfwd(jax.jacfwd(lambda x: langevin_potential(law, x[None])[0]))
     return jnp.sum(jax.vmap(hessian)(x) ** 2, axis=(1, 2))
-
-
-def _integral(f: Callable, mu: Measure) -> Float[Array, ""]:
-    """`integral f drho`, by the trapezoidal rule: where components cancel, f has poles near the line, which Gauss's rule does not like."""
-    law = _law(mu)
-    if law.dim not in _NODES:
-        raise ValueError(f"this is integrated on a grid, in up to {max(_NODES)} dimensions, got {law.dim}")
-    tokens = quadrature(law, _NODES[law.dim])
-    return jnp.vdot(tokens.weights, eqx.filter_jit(f)(law, tokens.points))  # pyright: ignore[reportArgumentType]
 
 
 def _law(mu: Any) -> Any:

@@ -105,7 +105,7 @@ def _tokens(mu: Any, eps: Array, key: PRNGKeyArray | None) -> Particles:
     """A measure as tokens in R^d."""
     if not mu.space.flat:
         raise TypeError(f"a bridge is for {_PICTURES}, got {type(mu).__name__} on the {type(mu.space).__name__}")
-    return mu.tokens(eps, key)
+    return mu.tokens(eps, key=key)
 
 
 def _solved(

@@ -214,7 +214,7 @@ class GaussianBridge(Bridge):
         return self.map(self._rows(x))
 
     def pull(self) -> Affine:
-        return self.map.less(jnp.eye(self.measure.dim, dtype=self.eps.dtype))
+        return self.map.minus(jnp.eye(self.measure.dim, dtype=self.eps.dtype))
 
     def plan(self) -> Gaussian:
         r"""The coupling, a Gaussian on $\mathbb{R}^{2d}$."""

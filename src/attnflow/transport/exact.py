@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from attnflow._check import measure
 from attnflow.measures import Gaussian, Measure
-from attnflow.measures.closed_forms import duration
+from attnflow.measures.base import nonnegative
 from attnflow.numerics.arrays import array, floats, known, rows
 
 _LAWS = "a Gaussian or a GaussianMixture"
@@ -35,7 +35,7 @@ def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Any) -> Any:
     With $E = e^{-T^{-1} t / 2}$ every $\mathcal{N}(m, S)$ becomes $\mathcal{N}(n + E (m - n), E S E + T (I - E^2))$: the law of
     $dX = -\frac12 T^{-1} (X - n)\,dt + dB$.
     """
-    t, mu = duration(t), measure("mu", mu, Measure, _LAWS)
+    t, mu = nonnegative("t", t), measure("mu", mu, Measure, _LAWS)
     target = measure("the target", target, Gaussian, f"a Gaussian in R^{mu.dim}")
     if target.dim != mu.dim:
         raise TypeError(f"the target must be a Gaussian in R^{mu.dim}, got Gaussian in R^{target.dim}")
@@ -52,7 +52,7 @@ def characteristics(mu: Measure, x: Any, t: Any, target: Gaussian | None = None)
     towards `target`: $x' = \frac12 \nabla\log\nu(x) - \frac12 \nabla\log\rho_t(x)$, solved to $10^{-10}$ in float64.
     """
     law = heat_flow(mu, 0.0) if target is None else ornstein_uhlenbeck(mu, target, 0.0)
-    t, x = duration(t), array(rows("x", x, law.dim), law.dtype)
+    t, x = nonnegative("t", t), array(rows("x", x, law.dim), law.dtype)
     if known(t) and float(t) == 0:
         return x
     ends = _characteristics(law, x, array(t, x.dtype), target)

@@ -186,7 +186,7 @@ def _along(v: Velocity, map: Velocity) -> Velocity:
 
 @_along.register(Affine)
 def _(v: Affine, map: Velocity) -> Velocity:
-    return map.after(v.matrix) + Affine(jnp.zeros_like(v.matrix), v.offset)
+    return map.then(v.matrix) + Affine(jnp.zeros_like(v.matrix), v.offset)
 
 
 class Degenerate(ValueError):

@@ -373,7 +373,7 @@ def test_bad_input_is_named():
         af.solve(af.simple_attention(1.0, 3), mu, 1.0)
     with pytest.raises(TypeError, match=r"which has no atoms; draw tokens with mu\.sample"):
         law.weights(jnp.ones((1, 2)), mu)
-    with pytest.raises(ValueError, match="must give one row a point"):
+    with pytest.raises(ValueError, match="must give one row per point"):
         mu.rate(lambda x: x[0])
     with pytest.raises(ValueError, match=r"tolerance must not be negative, got -1\.0"):
         mu.merged(-1.0)

@@ -100,7 +100,7 @@ def test_names_of_axes():
     for axes in ALL.values():
         assert axes_from(af.Grid.uniform(axes).about["axes"]) == axes
     with pytest.raises(
-        TypeError, match=r"an axis called Circle is there already, in attnflow.measures.grid.intervals; choose another name"
+        TypeError, match=r"there is already an axis called Circle, in attnflow.measures.grid.intervals; choose another name"
     ):
         type("Circle", (Axis,), {})
 
@@ -131,9 +131,9 @@ def test_a_grid_says_what_the_laws_ask(name):
     np.testing.assert_array_equal(masked.order, mu.sequence)
     with pytest.raises(ValueError, match="a Window of width 3 is longer than the order"):
         mu.atoms(af.Window(3))
-    mu.check_order(jnp.array([0.0, 1.0]))
+    mu.order_axis.check(jnp.array([0.0, 1.0]))
     with pytest.raises(ValueError, match=r"order must lie in \[0, 1\], that of the grid, got 0 to 2"):
-        mu.check_order(jnp.array([0.0, 2.0]))
+        mu.order_axis.check(jnp.array([0.0, 2.0]))
 
 
 class ByRows(af.Explicit):

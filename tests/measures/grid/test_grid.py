@@ -293,7 +293,7 @@ def test_bad_input_is_one_clear_error():
         af.Grid([1, 2, -1, 2], axes)
     with pytest.raises(ValueError, match=r"mass 1 on these axes, got 2; divide by it"):
         af.Grid([2, 2, 2, 2], axes)
-    with pytest.raises(ValueError, match=r"one number a cell, \[4\], got \[3\]"):
+    with pytest.raises(ValueError, match=r"one number per cell, \[4\], got \[3\]"):
         af.Grid([1, 1, 1], axes)
     with pytest.raises(ValueError, match="must be finite, got nan"):
         af.Grid([1, np.nan, 1, 1], axes)

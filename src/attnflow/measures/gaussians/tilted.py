@@ -22,7 +22,7 @@ from attnflow.sums import Quadratic
 
 
 class TiltedGaussians(Tilt):
-    """The tilts of a mixture: `weights [k]`, `means [k, d]`, `covs [k, d, d]`."""
+    """The tilts of a mixture of Gaussians: `weights [k]`, `means [k, d]`, `covs [k, d, d]`."""
 
     logit: Quadratic
     weights: Float[Array, " k"]

@@ -3,15 +3,14 @@
 import abc
 import dataclasses
 import json
-from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from attnflow._check import count
+from attnflow._types import Key
 from attnflow.measures.grid.links import Links, Rows
 from attnflow.measures.velocity import Velocity
 from attnflow.numerics.arrays import known
@@ -39,17 +38,24 @@ class Resolution(NamedTuple):
 
 
 class Axis(abc.ABC):
-    r"""An axis of a grid: a row of `cells` between `edges`, a piece of the line with walls at its ends unless a subclass says otherwise.
+    r"""An axis of a grid: a row of cells on the line with walls at both ends, unless a subclass says otherwise.
 
-    A subclass is a frozen dataclass of numbers. With `cells` and `edges` it is complete: `Grid` takes it wherever it takes an `Interval`.
-    What it may say besides:
+    A subclass is a frozen dataclass of numbers, and must give
+
+    - `cells`: how many there are, a field or a property;
+    - `edges`: where they begin and end, rising numbers `[cells + 1]` on the host.
+
+    This is complete: `Grid` takes it wherever it takes an `Interval`. Class variables that have defaults:
 
     - `names` of the axis in stored arrays, for the first and the second such axis of a grid.
     - `space`, and `dim`, how many coordinates a point on it has: 1 on the line; 0 if nothing moves along it, as along the order of tokens
       (`Order`, and subclasses of it).
     - `coordinate`: what the number that gives a point on it is called; `None` if there is no such number.
     - `regular`: equal cells, on the line or the circle, over which sums are fast; `periodic`: the last cell lies before the first.
-    - `bands`: a cell is all the turns of its middle about the first axis of the space, and so is a law on the axis.
+    - `bands`: a cell is the set of all rotations of its middle about the first axis of the space, and densities are symmetric about it.
+
+    On a curve it also gives `locate`, `chart` and `along`, from points to numbers, back, and the tangent; in a curved space `volumes` and
+    `areas`. Cells that do not lie in a row have no `edges`, and give `parts`, `locate`, `shares` and `sample`: see `Icosphere`.
 
     A file holds the name of the class and its numbers; `axes_from` makes axes of them.
     """
@@ -64,11 +70,11 @@ class Axis(abc.ABC):
     bands: ClassVar[bool] = False
     kinds: ClassVar[dict[str, type["Axis"]]] = {}
 
-    def __init_subclass__(cls, **options: Any):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if Axis.kinds.setdefault(cls.__name__, cls).__module__ != cls.__module__:
             raise TypeError(
-                f"an axis called {cls.__name__} is there already, in {Axis.kinds[cls.__name__].__module__}; choose another name"
+                f"there is already an axis called {cls.__name__}, in {Axis.kinds[cls.__name__].__module__}; choose another name"
             )
         Axis.kinds[cls.__name__] = cls
 
@@ -106,7 +112,7 @@ class Axis(abc.ABC):
 
     @property
     def volumes(self) -> np.ndarray:
-        """The volumes of the cells, by which a density is."""
+        """The volumes of the cells, which masses are divided by for a density."""
         return self.widths
 
     @property
@@ -141,7 +147,7 @@ class Axis(abc.ABC):
         return Parts(self.chart(self.centers), self.volumes, links, self.areas * passed, self.gaps, tangents)
 
     def shares(self, number: Float[Array, " m"]) -> list[tuple[Int[Array, " m"], Any]]:
-        """The cells that take the mass of a token at each number along the axis, and their parts: the two with the nearest middles, in
+        """The cells that take the mass of a token at each number along the axis, and their shares: the two with the nearest middles, in
         proportion (cloud in cell), which keeps the mean. What would leave through a wall stays in front of it."""
         at = self._place(number)
         at = at if self.periodic else jnp.clip(at, 0, self.cells - 1)
@@ -159,7 +165,7 @@ class Axis(abc.ABC):
         edges = jnp.asarray(self.edges, part.dtype)
         return edges[cell] + part * (edges[cell + 1] - edges[cell])
 
-    def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, "n d"]:
+    def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], *, key: Key) -> Float[Array, "n d"]:
         """A point in each cell, from a uniform number in [0, 1) and, if that is not enough, a key."""
         return self.chart(self.within(cell, part))
 
@@ -182,7 +188,7 @@ class Axis(abc.ABC):
         return velocity
 
     def symmetric(self, moment: Float[Array, " d"] | Float[Array, "d d"]) -> Any:
-        """A mean or a covariance of middles of cells, averaged over what a cell stands for."""
+        """A mean or a covariance of the middles of cells, averaged over the points of each cell."""
         return moment
 
     def check_law(self, law: Any) -> None:
@@ -198,11 +204,6 @@ def axes_to(axes: tuple[Axis, ...]) -> str:
 def axes_from(text: str) -> list[Axis]:
     """The axes that `axes_to` described."""
     return [Axis.kinds[name](**numbers) for name, numbers in json.loads(text)]
-
-
-def numpy_of(values: Any) -> ModuleType:
-    """The NumPy that computes with these values: that of the host, or that of JAX."""
-    return jnp if isinstance(values, jax.Array) else np
 
 
 class EvenAxis(Axis):
@@ -238,6 +239,6 @@ class EvenAxis(Axis):
 
 
 def enough(axis: Axis, least: int) -> None:
-    """Raise unless an axis has so many cells."""
+    """Raise unless an axis has this many cells."""
     if count("cells", axis.cells, 0) < least:
         raise ValueError(f"a grid over {type(axis).__name__} needs at least {least} cells, got {axis.cells}")

@@ -2,15 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from attnflow._check import function, refusal, shown
+from attnflow._types import ArrayLike, Key
 from attnflow.measures.grid.axes import Axis
 from attnflow.measures.grid.mesh import Mesh
 from attnflow.numerics.arrays import array, floats, known, on_host, one_program
@@ -22,14 +23,14 @@ _OFF = 1e-3
 def deposited(
     mesh: Mesh, points: Float[Array, "m d"], weights: Float[Array, " m"], order: Float[Array, " m"] | None
 ) -> Float[Array, "..."]:
-    """The masses of cells that take the weights of points, along each axis in the way of that axis."""
+    """The masses of cells that take the weights of points, shared along each axis as that axis says."""
     return _shared(mesh.axes, tuple(array(axis.locate(x)) for axis, x in _along(mesh, points, order)), weights)
 
 
-def _along(mesh: Mesh, points: Any, order: Any) -> Iterator[tuple[Axis, Any]]:
+def _along(mesh: Mesh, points: Float[Array, "m d"], order: Float[Array, " m"] | None) -> Iterator[tuple[Axis, Any]]:
     """Every axis with what belongs to it of points and their order, on the host if they are known."""
-    points, order = (np.asarray(x) if x is not None and known(x) else x for x in (points, order))
-    return zip(mesh.axes, mesh.columns(points, order), strict=True)
+    columns = mesh.columns(*(np.asarray(x) if x is not None and known(x) else x for x in (points, order)))
+    return zip(mesh.axes, columns, strict=True)
 
 
 @one_program
@@ -41,7 +42,7 @@ def _shared(axes: tuple[Axis, ...], numbers: tuple[Array, ...], weights: Float[A
     return mass
 
 
-def values_at(fn: Any, mesh: Mesh, normalize: bool) -> Float[Array, " n"]:
+def values_at(fn: Callable[..., Array], mesh: Mesh, normalize: bool) -> Float[Array, " n"]:
     """A density at the middles of the cells, divided by its mass if it is to be normalized."""
     values = _tried(fn, mesh)
     if not normalize:
@@ -52,8 +53,8 @@ def values_at(fn: Any, mesh: Mesh, normalize: bool) -> Float[Array, " n"]:
     return on_host(lambda rho, mass: rho / mass, values, mass)
 
 
-def _tried(fn: Any, mesh: Mesh) -> Float[Array, " n"]:
-    """The values of a function of points, or of the coordinate along each axis, whichever gives one number a cell."""
+def _tried(fn: Callable[..., Array], mesh: Mesh) -> Float[Array, " n"]:
+    """The values of a function of points, or of the coordinate along each axis, whichever gives one number per cell."""
     function("fn", fn, "a function of points, or of the coordinate", "Grid takes the numbers themselves")
     n, order = len(mesh.points), () if mesh.order is None else (mesh.order,)
     ways: dict[str, tuple[Array, ...]] = {f"points {list(mesh.points.shape)}": (mesh.points,)}
@@ -71,25 +72,25 @@ def _tried(fn: Any, mesh: Mesh) -> Float[Array, " n"]:
         except Exception as error:
             line = (str(error).strip() or "nothing said").splitlines()[0]
             found.append(f"of {way} it raised {type(error).__name__}: {line[:80]}")
-    raise ValueError(f"fn must give one number a cell, [{n}], as a function of {' or of '.join(ways)}, got: {'; '.join(found)}")
+    raise ValueError(f"fn must give one number per cell, [{n}], as a function of {' or of '.join(ways)}, got: {'; '.join(found)}")
 
 
-def _numbers(density: Any) -> np.ndarray:
+def _numbers(density: ArrayLike) -> np.ndarray:
     """Numbers of any shape."""
     try:
         found = np.asarray(density)
     except (TypeError, ValueError):
         found = np.asarray(None)
     if found.dtype.kind in "OSU":
-        raise ValueError(refusal("density", "an array of numbers, one a cell", density, "Grid.from_density takes a function"))
+        raise ValueError(refusal("density", "an array of numbers, one per cell", density, "Grid.from_density takes a function"))
     return found
 
 
-def masses(density: Any, where: Mesh) -> Float[Array, "..."]:
-    """The masses of the cells of a density, one number a cell, of total mass 1."""
+def masses(density: ArrayLike, where: Mesh) -> Float[Array, "..."]:
+    """The masses of the cells of a density, one number per cell, of total mass 1."""
     values = density if isinstance(density, jax.Array) else _numbers(density)
     if values.shape != where.shape:
-        raise ValueError(f"density must have one number a cell, {list(where.shape)}, got {list(values.shape)}")
+        raise ValueError(f"density must have one number per cell, {list(where.shape)}, got {list(values.shape)}")
     values = array(floats("density", values.reshape(-1), "n"), where.points.dtype)
     mass = on_host(lambda rho, volumes: rho * volumes, values, where.volumes)
     if known(values):
@@ -119,12 +120,12 @@ def quantiles(axis: Axis, weights: Float[Array, " c"], n: int) -> Float[Array, "
 
 
 @one_program
-def sampled(axes: tuple[Axis, ...], weights: Float[Array, " c"], n: int, key: PRNGKeyArray) -> tuple[Array, Array | None]:
-    """`n` points, each in a cell that is chosen by its mass, and their order if there is an axis of it."""
+def sampled(axes: tuple[Axis, ...], weights: Float[Array, " c"], n: int, *, key: Key) -> tuple[Array, Array | None]:
+    """`n` points, each in a cell that is chosen by its mass, and their order if there is an axis for it."""
     pick, place, turn = jax.random.split(key, 3)
     cells = jnp.unravel_index(jax.random.choice(pick, len(weights), (n,), p=weights), tuple(axis.cells for axis in axes))
     parts = jax.random.uniform(place, (len(axes), n), weights.dtype)
     found = list(zip(axes, cells, parts, [turn] if len(axes) == 1 else jax.random.split(turn, len(axes)), strict=True))
-    points = jnp.concatenate([axis.sample(cell, part, key) for axis, cell, part, key in found if axis.moves], axis=1)
+    points = jnp.concatenate([axis.sample(cell, part, key=key) for axis, cell, part, key in found if axis.moves], axis=1)
     order = [axis.within(cell, part) for axis, cell, part, _ in found if not axis.moves]
     return points, order[0] if order else None

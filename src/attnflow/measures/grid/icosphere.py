@@ -4,14 +4,16 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from attnflow._check import count
+from attnflow._types import Key
 from attnflow.measures.grid.axes import Axis, Parts, Resolution
 from attnflow.measures.grid.links import listed
 from attnflow.numerics.arrays import known
@@ -24,15 +26,15 @@ _ROUNDS = 20
 @dataclasses.dataclass(frozen=True)
 class Icosphere(Axis):
     """The sphere $S^2$ in $10 f^2 + 2$ nearly equal cells, $f$ the `frequency`: the Voronoi cells of a subdivided icosahedron; densities
-    are by area."""
+    are per area."""
 
     frequency: int
-    names = ("cell",)
-    space = Sphere()
+    names: ClassVar[tuple[str, ...]] = ("cell",)
+    space: ClassVar[Sphere] = Sphere()
     dim = 3
-    coordinate = None
+    coordinate: ClassVar[str | None] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         count("frequency", self.frequency, 2)
 
     @property
@@ -67,8 +69,8 @@ class Icosphere(Axis):
     def shares(self, number: Int[Array, " m"]) -> list[tuple[Int[Array, " m"], Any]]:
         return [(number, 1)]
 
-    def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, "n 3"]:
-        """A point of a round cell of the same area."""
+    def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], *, key: Key) -> Float[Array, "n 3"]:
+        """A point of a disk of the same area."""
         middle, area = (jnp.asarray(values, part.dtype)[cell] for values in icosphere(self.frequency)[:2])
         direction = self.space.nearest(self.space.project(middle, jax.random.normal(key, middle.shape, part.dtype)))
         return self.space.exp(middle, jnp.sqrt(area / jnp.pi * part)[:, None] * direction)
@@ -87,12 +89,8 @@ def icosphere(frequency: int) -> tuple[np.ndarray, ...]:
     lengths = _angle(centers[first], centers[second])
     tangents = np.stack([_towards(points[left], points[right]), -_towards(points[right], points[left])], axis=1)
     areas = np.zeros(len(points))
-    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        # Of each triangle, the part that is closer to its corner a than to b and c: two triangles with the circumcenter.
-        i, middle = triangles[:, a], centers
-        for other in (b, c):
-            half = _unit(points[i] + points[triangles[:, other]])
-            np.add.at(areas, i, np.abs(_area(points[i], half, middle)))
+    for i, half in _halves(points, triangles):
+        np.add.at(areas, i, np.abs(_area(points[i], half, centers)))
     lines = np.stack([_opposite(points, left, right), left, right, _opposite(points, right, left)], axis=1)
     return points, areas, lines, lengths, _angle(points[left], points[right]), tangents
 
@@ -128,13 +126,18 @@ def _circumcenters(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
 def _centroids(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     """The centroids of the Voronoi cells, each cut into flat triangles."""
     centers, total = _circumcenters(points, triangles), np.zeros_like(points)
-    for a, b, c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-        i = triangles[:, a]
-        for other in (b, c):
-            half = _unit(points[i] + points[triangles[:, other]])
-            size = np.linalg.norm(np.cross(half - points[i], centers - points[i]), axis=1, keepdims=True)
-            np.add.at(total, i, size * (points[i] + half + centers))
+    for i, half in _halves(points, triangles):
+        size = np.linalg.norm(np.cross(half - points[i], centers - points[i]), axis=1, keepdims=True)
+        np.add.at(total, i, size * (points[i] + half + centers))
     return _unit(total)
+
+
+def _halves(points: np.ndarray, triangles: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each corner and each edge from it, the number of the corner and the middle of the edge, in every triangle. With the circumcenter
+    these are triangles; the two of a corner are the part of the triangle that is closer to it than to the others."""
+    for corner, other in ((0, 1), (0, 2), (1, 2), (1, 0), (2, 0), (2, 1)):
+        i = triangles[:, corner]
+        yield i, _unit(points[i] + points[triangles[:, other]])
 
 
 def _edges(triangles: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -2,15 +2,16 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from attnflow._check import refusal
-from attnflow.measures.grid.axes import EvenAxis, Resolution, enough, numpy_of
+from attnflow.measures.grid.axes import EvenAxis, Resolution, enough
 from attnflow.numerics.arrays import known
+from attnflow.numerics.rows import numbers
 from attnflow.spaces import Sphere
 
 
@@ -22,7 +23,7 @@ class Interval(EvenAxis):
     high: float | int = dataclasses.field()
     cells: int = dataclasses.field()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not _real("low", self.low) < _real("high", self.high):
             raise ValueError(f"an Interval goes from low to high, got {self.low} and {self.high}")
         enough(self, 2)
@@ -30,24 +31,24 @@ class Interval(EvenAxis):
 
 @dataclasses.dataclass(frozen=True)
 class Circle(EvenAxis):
-    r"""`cells` equal arcs of the unit circle in $\mathbb{R}^2$; densities are by arc length, `centers` are angles from $0$ to $2\pi$."""
+    r"""`cells` equal arcs of the unit circle in $\mathbb{R}^2$; densities are per arc length, `centers` are angles from $0$ to $2\pi$."""
 
     cells: int
-    names = ("angle",)
-    space = Sphere()
+    names: ClassVar[tuple[str, ...]] = ("angle",)
+    space: ClassVar[Sphere] = Sphere()
     dim = 2
-    coordinate = "angle"
+    coordinate: ClassVar[str | None] = "angle"
     periodic = True
     high = 2 * math.pi
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         enough(self, 4)
 
     def locate(self, points: Float[Any, "m 2"]) -> Any:
-        return numpy_of(points).arctan2(points[:, 1], points[:, 0]) % (2 * math.pi)
+        return numbers(points).arctan2(points[:, 1], points[:, 0]) % (2 * math.pi)
 
     def chart(self, coordinate: Float[Any, " m"]) -> Any:
-        xp = numpy_of(coordinate)
+        xp = numbers(coordinate)
         return xp.stack([xp.cos(coordinate), xp.sin(coordinate)], axis=1)
 
     def along(self, coordinate: Float[np.ndarray, " m"]) -> np.ndarray:
@@ -64,11 +65,11 @@ class Order(EvenAxis):
 
     cells: int
     length: float | int = 1
-    names = ("order",)
+    names: ClassVar[tuple[str, ...]] = ("order",)
     dim = 0
-    coordinate = None
+    coordinate: ClassVar[str | None] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not _real("length", self.length) > 0:
             raise ValueError(f"the length of an Order must be positive and finite, got {self.length}")
         enough(self, 1)

@@ -1,7 +1,7 @@
 """Which cells lie around a face, and which faces around a cell: by slices where cells are regular, by lists where they are not.
 
 A face lies between the cells `left` and `right`; `behind` and `ahead` are the next cells on the same line, from which the slope of a
-density is found. Behind the last cell before a wall is the cell itself.
+density is found. Beyond the last cell before a wall comes the cell itself.
 """
 
 import abc
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 
 class Links(eqx.Module):
-    """How cells and faces hang together."""
+    """Which cells and faces are neighbors."""
 
     @abc.abstractmethod
     def around(self, values: Float[Array, "n ..."]) -> tuple[Array, Array, Array, Array]:
@@ -44,7 +44,7 @@ class Rows(Links):
     moving: tuple[int, ...] = eqx.field(static=True)
     circle: bool = eqx.field(static=True, default=False)
 
-    def around(self, values):
+    def around(self, values: Float[Array, "n ..."]) -> tuple[Array, Array, Array, Array]:
         found = []
         for a in self.moving:
             along = jnp.moveaxis(values.reshape(*self.shape, *values.shape[1:]), a, 0)
@@ -54,7 +54,7 @@ class Rows(Links):
         behind, left, right, ahead = (jnp.concatenate([parts[i] for parts in found]) for i in range(4))
         return behind, left, right, ahead
 
-    def collect(self, left, right):
+    def collect(self, left: Float[Array, " f"], right: Float[Array, " f"]) -> Float[Array, " n"]:
         total, start = None, 0
         for a in self.moving:
             rest = self.shape[:a] + self.shape[a + 1 :]
@@ -73,14 +73,14 @@ class Listed(Links):
     faces: Int[Array, "n k"]
     signs: Int[Array, "n k"]
 
-    def around(self, values):
+    def around(self, values: Float[Array, "n ..."]) -> tuple[Array, Array, Array, Array]:
         behind, left, right, ahead = values[self.lines.T]
         return behind, left, right, ahead
 
-    def sides(self, values):
+    def sides(self, values: Float[Array, "n ..."]) -> tuple[Array, Array]:
         return values[self.lines[:, 1]], values[self.lines[:, 2]]
 
-    def collect(self, left, right):
+    def collect(self, left: Float[Array, " f"], right: Float[Array, " f"]) -> Float[Array, " n"]:
         given = jnp.where(self.signs > 0, right[self.faces], jnp.where(self.signs < 0, left[self.faces], 0))
         return jnp.sum(given, axis=1)
 

@@ -1,6 +1,7 @@
 """Cells and the faces between them, for every kind of grid: one form, so that one scheme of finite volumes serves all."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -38,25 +39,47 @@ class Mesh(eqx.Module):
         """How many cells along each axis."""
         return tuple(axis.cells for axis in self.axes)
 
-    def columns(self, points: Any, order: Any = None) -> list[Any]:
+    def columns(self, points: Float[Any, "m d"], order: Any = None) -> list[Any]:
         """What belongs to each axis: its coordinates of points, `[m, d]`, or the order, `[m, 1]`, where nothing moves."""
         ends = np.cumsum([axis.dim for axis in self.axes])
         return [points[:, end - axis.dim : end] if axis.moves else order[:, None] for axis, end in zip(self.axes, ends, strict=True)]
 
 
-def mesh(axes: Any, dtype: Any = None) -> Mesh:
-    """The mesh over a list of axes: one or two of the line, an order and one of the line, or any other alone."""
-    axes = tuple(axes) if isinstance(axes, list | tuple) else (axes,)
-    dtype = jnp.result_type(float) if dtype is None else dtype
-    if all(isinstance(axis, Axis) for axis in axes) and _fit(axes):
+# What a grid is made over; its own checks refuse the rest.
+if TYPE_CHECKING:
+    AxesLike = Axis | Sequence[Axis] | Mesh
+else:
+    AxesLike = Any
+
+
+def mesh(axes: AxesLike) -> Mesh:
+    """The mesh over a list of axes: one or two of the line, an order and one of the line, or any other alone. A mesh is one already."""
+    if isinstance(axes, Mesh):
+        return axes
+    axes = tuple(axes) if isinstance(axes, list | tuple) else (cast(Axis, axes),)
+    if not (all(isinstance(axis, Axis) for axis in axes) and _fit(axes)):
+        due = "over one or two Intervals, an Order and an Interval, a Circle, a Zonal axis or an Icosphere"
+        other = [axis for axis in axes if not isinstance(axis, Axis)]
+        got = shown(other[0]) if other else f"[{', '.join(type(axis).__name__ for axis in axes)}]"
+        raise ValueError(f"axes: a grid is {due}, got {got}; such as [af.Interval(low, high, cells)]")
+
+    def real(values: np.ndarray) -> Array:
+        return array(values, jnp.result_type(float))
+
+    parts = axes[0].parts() if len(axes) == 1 else _product(axes)
+    return Mesh(
+        points=real(parts.points),
+        volumes=real(parts.volumes),
+        log_volumes=real(np.log(parts.volumes)),
+        order=None if axes[0].moves else real(np.repeat(axes[0].centers, axes[-1].cells)),
+        links=parts.links,
+        areas=real(parts.areas),
+        gaps=real(parts.gaps),
+        tangents=real(parts.tangents),
         # In a product the axes are lines, so that the space is that of any of them.
-        parts = axes[0].parts() if len(axes) == 1 else _product(axes)
-        order = None if axes[0].moves else np.repeat(axes[0].centers, axes[1].cells)
-        return _mesh(parts, order, axes[-1].space, axes, dtype)
-    due = "over one or two Intervals, an Order and an Interval, a Circle, a Zonal axis or an Icosphere"
-    other = [axis for axis in axes if not isinstance(axis, Axis)]
-    got = shown(other[0]) if other else f"[{', '.join(type(axis).__name__ for axis in axes)}]"
-    raise ValueError(f"axes: a grid is {due}, got {got}; such as [af.Interval(low, high, cells)]")
+        space=axes[-1].space,
+        axes=axes,
+    )
 
 
 def _fit(axes: tuple[Axis, ...]) -> bool:
@@ -66,24 +89,6 @@ def _fit(axes: tuple[Axis, ...]) -> bool:
     still = [axis for axis in axes if not axis.moves]
     lines = all(axis.dim == 1 and not axis.periodic for axis in axes if axis.moves)
     return len(axes) == 2 and lines and (not still or (still == [axes[0]] and axes[0].regular))
-
-
-def _mesh(parts: Parts, order: np.ndarray | None, space: Space, axes: tuple[Axis, ...], dtype: Any) -> Mesh:
-    def real(values: np.ndarray) -> Array:
-        return array(values, dtype)
-
-    return Mesh(
-        real(parts.points),
-        real(parts.volumes),
-        real(np.log(parts.volumes)),
-        None if order is None else real(order),
-        parts.links,
-        real(parts.areas),
-        real(parts.gaps),
-        real(parts.tangents),
-        space,
-        axes,
-    )
 
 
 def _product(axes: tuple[Axis, ...]) -> Parts:

@@ -1,13 +1,15 @@
 """How a grid steps in time: a stepper that keeps masses positive, and a controller that keeps it within its bound."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
+from attnflow._types import PyTree, Scalar
 from attnflow.measures.grid.mesh import Mesh
 from attnflow.measures.grid.volumes import heat
 
@@ -15,22 +17,22 @@ from attnflow.measures.grid.volumes import heat
 _MOST, _AIM = 0.5, 0.4
 
 
-class Transported(diffrax.AbstractTerm):
+class Transported(diffrax.AbstractTerm[Any, Any]):
     """The rate of change of the masses together with the outflow that bounds the step."""
 
-    rate: Callable
+    rate: Callable[[Scalar, Array], tuple[Array, Array]]
 
-    def vf(self, t, y, args):
+    def vf(self, t: Scalar, y: Array, args: PyTree) -> tuple[Array, Array]:
         return self.rate(t, y)
 
-    def contr(self, t0, t1, **kwargs):
+    def contr(self, t0: Scalar, t1: Scalar, **kwargs: PyTree) -> Scalar:
         return t1 - t0
 
-    def prod(self, vf, control):
+    def prod(self, vf: tuple[Array, Array], control: Scalar) -> Array:
         return vf[0] * control
 
 
-class Upwind(diffrax.AbstractSolver):
+class Upwind(diffrax.AbstractSolver[Any]):
     """Two Euler steps, averaged with the start: Heun's method in the form that keeps what each Euler step keeps (Shu and Osher 1988).
 
     With noise each step lies between two half steps of the heat flow (Strang), which are exact: noise does not bound the step. In place
@@ -40,27 +42,29 @@ class Upwind(diffrax.AbstractSolver):
     mesh: Mesh
     diffusion: Array | None
 
-    term_structure = diffrax.AbstractTerm
-    interpolation_cls = diffrax.LocalLinearInterpolation
+    term_structure: ClassVar[PyTree] = diffrax.AbstractTerm
+    interpolation_cls: ClassVar[PyTree] = diffrax.LocalLinearInterpolation
 
-    def order(self, terms):
+    def order(self, terms: PyTree) -> int:
         return 2
 
-    def error_order(self, terms):
+    def error_order(self, terms: PyTree) -> int:
         return 1
 
-    def init(self, terms, t0, t1, y0, args):
+    def init(self, terms: PyTree, t0: Scalar, t1: Scalar, y0: Array, args: PyTree) -> None:
         return None
 
-    def func(self, terms, t0, y0, args):
+    def func(self, terms: PyTree, t0: Scalar, y0: Array, args: PyTree) -> tuple[Array, Array]:
         return terms.vf(t0, y0, args)
 
-    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+    def step(
+        self, terms: PyTree, t0: Scalar, t1: Scalar, y0: Array, args: PyTree, solver_state: None, made_jump: PyTree
+    ) -> tuple[Array, Array, dict[str, Array], None, diffrax.RESULTS]:
         h = t1 - t0
         start = self._spread(y0, h / 2)
 
         # A loop over the two stages, so that the velocity is compiled once.
-        def euler(carry: Any, t: Any) -> Any:
+        def euler(carry: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], None]:
             mass, number = carry
             rate, out = terms.vf(t, mass, args)
             return (mass + h * rate, jnp.maximum(number, h * out)), None
@@ -69,25 +73,29 @@ class Upwind(diffrax.AbstractSolver):
         y1 = self._spread(0.5 * (start + twice), h / 2)
         return y1, number, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
 
-    def _spread(self, mass: Any, time: Any) -> Any:
+    def _spread(self, mass: Array, time: Scalar | np.ndarray) -> Array:
         if self.diffusion is None:
             return mass
         return heat(self.mesh, mass.reshape(-1), self.diffusion * time).reshape(mass.shape)
 
 
-class Courant(diffrax.AbstractStepSizeController):
+class Courant(diffrax.AbstractStepSizeController[Any, Any]):
     """Steps as long as the Courant number allows, and no longer than `longest`."""
 
     longest: Array
 
-    def wrap(self, direction):
+    def wrap(self, direction: PyTree) -> "Courant":
         return self
 
-    def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
+    def init(
+        self, terms: PyTree, t0: Scalar, t1: Scalar, y0: Array, dt0: PyTree, args: PyTree, func: Callable, error_order: PyTree
+    ) -> tuple[Array, tuple[()]]:
         _, out = func(terms, t0, y0, args)
         return t0 + jnp.minimum(_AIM / jnp.maximum(out, jnp.finfo(out.dtype).tiny), self.longest), ()
 
-    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
+    def adapt_step_size(
+        self, t0: Array, t1: Array, y0: Array, y1_candidate: Array, args: PyTree, y_error: Array, error_order: int, controller_state: PyTree
+    ) -> tuple[Array, Array, Array, bool, tuple[()], diffrax.RESULTS]:
         h, number = t1 - t0, jnp.asarray(y_error)
         keep = number <= _MOST
         factor = jnp.clip(_AIM / jnp.maximum(number, jnp.finfo(number.dtype).tiny), 0.2, 2.0)

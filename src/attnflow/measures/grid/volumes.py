@@ -17,7 +17,7 @@ from attnflow.numerics.special import scaled_bessel
 
 # Where k / (1 - e^{-k}) is 2, and differences of logarithms below which an extremum counts as smooth.
 _STEEP, _FLAT = 1.5936, 0.5
-# Terms of the Chebyshev series of a heat step: enough for z up to about 3000; a longer step is cut.
+# Terms of the Chebyshev series of a heat step: enough for z up to about 3000; a longer step is divided.
 _TERMS, _LONGEST = 512, 3000.0
 
 
@@ -32,8 +32,8 @@ def face_velocity(mesh: Mesh, velocity: Float[Array, "n d"]) -> Float[Array, " f
 def transport(mesh: Mesh, mass: Float[Array, " n"], speed: Float[Array, " f"]) -> Float[Array, " n"]:
     """d(mass)/dt under speeds across faces: upwind, with the density taken as an exponential in each cell.
 
-    Of a cell with mean r and logarithmic slope k, `e^{k x}` has the value `r k / (1 - e^{-k})` at the face ahead. What these flows do hangs
-    on tails, where a density falls by a factor a cell: straight lines make them too heavy, exponentials follow them.
+    Of a cell with mean r and logarithmic slope k, `e^{k x}` has the value `r k / (1 - e^{-k})` at the face ahead. These flows
+    depend on tails, where a density falls by a factor from cell to cell: straight lines make them too heavy, exponentials follow them.
     """
     density = mass / mesh.volumes
     some = mass > 0
@@ -43,7 +43,7 @@ def transport(mesh: Mesh, mass: Float[Array, " n"], speed: Float[Array, " f"]) -
     upwind = jnp.where(forward, *mesh.links.sides(density))
     slope = _slope(jnp.where(forward, left - behind, right - ahead), jnp.where(forward, right - left, left - right))
     flux = mesh.areas * speed * upwind * _ahead(slope)
-    # Each flux is read from two cells; a branch between keeps the compiler from computing it twice.
+    # Each flux is read by two cells; a branch in between keeps the compiler from computing it twice.
     return jax.lax.cond(jnp.isfinite(speed[0]), lambda: mesh.links.gather(flux), lambda: jnp.full_like(mass, jnp.nan))
 
 
@@ -103,8 +103,8 @@ def laplace(mesh: Mesh, mass: Float[Array, " n"]) -> Float[Array, " n"]:
 def heat(mesh: Mesh, mass: Float[Array, " n"], time: Float[Array, ""]) -> Float[Array, " n"]:
     """The masses after `d_t rho = Laplace rho` for a time, however long: `e^{time L}` as a Chebyshev series, exact to round-off.
 
-    With the spectrum of L in [-2c, 0], `e^{time L} = sum_k (2 - [k=0]) e^{-z} I_k(z) T_k(1 + L/c)`, z = c time. Round-off below zero is cut
-    and the mass restored.
+    With the spectrum of L in [-2c, 0], `e^{time L} = sum_k (2 - [k=0]) e^{-z} I_k(z) T_k(1 + L/c)`, z = c time. Round-off below zero is set
+    to zero and the mass restored.
     """
     # By Gershgorin: twice the largest diagonal entry bounds the spectrum, so c is that entry.
     share = mesh.areas / mesh.gaps

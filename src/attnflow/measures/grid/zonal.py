@@ -1,40 +1,43 @@
-"""Bands of latitude on a sphere of any dimension, for laws that are symmetric about an axis."""
+"""Bands of latitude on a sphere of any dimension, for densities that are symmetric about an axis."""
 
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from attnflow._check import count
-from attnflow.measures.grid.axes import EvenAxis, Resolution, enough, numpy_of
+from attnflow._types import Key
+from attnflow.measures.grid.axes import EvenAxis, Resolution, enough
 from attnflow.measures.velocity import Of, Velocity
 from attnflow.numerics.arrays import known
+from attnflow.numerics.rows import numbers
 from attnflow.spaces import Sphere
 
 
 @dataclasses.dataclass(frozen=True)
 class Zonal(EvenAxis):
-    r"""Laws on the sphere $S^{d-1}$ of $\mathbb{R}^d$ that are symmetric about the first axis: `cells` equal bands of the angle to it.
+    r"""Densities on the sphere $S^{d-1}$ of $\mathbb{R}^d$ that are symmetric about the first axis: `cells` equal bands of the angle to it.
 
-    A density is by surface area, a function of $x_1 = \cos\theta$, $\theta$ the angle. `nodes` are those of the quadrature around a band.
+    A density is per surface area, a function of $x_1 = \cos\theta$, $\theta$ the angle. `nodes`: how many the quadrature around
+    a band has.
     """
 
     dim: int = dataclasses.field()
     cells: int = dataclasses.field()
-    nodes: int = 32
-    names = ("angle",)
-    space = Sphere()
-    coordinate = None
+    nodes: int = dataclasses.field(default=32, kw_only=True)
+    names: ClassVar[tuple[str, ...]] = ("angle",)
+    space: ClassVar[Sphere] = Sphere()
+    coordinate: ClassVar[str | None] = None
     regular = False
     bands = True
     high = math.pi
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if count("dim", self.dim) < 3:
             raise ValueError(f"a Zonal axis is for spheres in R^dim with dim >= 3, got {self.dim}; use Circle for dim = 2")
         count("nodes", self.nodes, 2)
@@ -61,7 +64,7 @@ class Zonal(EvenAxis):
         return (Resolution(math.pi / self.nodes, "the gap of nodes", "{} nodes", self.nodes), *super().resolution)
 
     def locate(self, points: Float[Any, "m d"]) -> Any:
-        xp = numpy_of(points)
+        xp = numbers(points)
         return xp.arctan2(xp.sqrt((points[:, 1:] ** 2).sum(axis=1)), points[:, 0])
 
     def chart(self, coordinate: Float[Any, " m"]) -> Any:
@@ -74,7 +77,7 @@ class Zonal(EvenAxis):
     def _meridian(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return np.pad(np.stack([first, second], axis=1), ((0, 0), (0, self.dim - 2)))
 
-    def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, "n d"]:
+    def sample(self, cell: Int[Array, " n"], part: Float[Array, " n"], *, key: Key) -> Float[Array, "n d"]:
         angle = self.within(cell, part)[:, None]
         around = self.space.nearest(jax.random.normal(key, (len(cell), self.dim - 1), part.dtype))
         return jnp.concatenate([jnp.cos(angle), jnp.sin(angle) * around], axis=1)
@@ -126,10 +129,10 @@ def rule_around(dim: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class AroundAxis(Of):
-    """An average over a zonal law, at queries anywhere on the sphere.
+    """An average over a zonal density, at queries anywhere on the sphere.
 
     The keys of a `Zonal` grid lie as a query on the meridian of the first two axes sees them, on one side of it: there the average is right
-    in the plane of the meridian, and by symmetry it has no other part. Other queries are turned to the meridian and back.
+    in the plane of the meridian, and by symmetry it has no other component. Other queries are turned to the meridian and back.
     """
 
     velocity: Velocity

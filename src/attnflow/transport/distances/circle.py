@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from attnflow.measures.line import Bars, Ladder, Tokens, stair
+from attnflow.measures.line import Histogram, QuantileSteps, Tokens, step_at
 from attnflow.transport.distances.line import merged, square_gap
 
 _TURN = 2 * jnp.pi
 
 
 @jax.jit
-def squared_on_the_circle(left: Tokens | Bars, right: Tokens | Bars) -> Float[Array, ""]:
+def squared_on_the_circle(left: Tokens | Histogram, right: Tokens | Histogram) -> Float[Array, ""]:
     """`min over theta of C(theta) = integral over u in (0, 1) of (F^-1(u) - G^-1(u - theta))^2`, for tokens that are angles from 0 to
     2 pi, or bars there; a turn further on, `G^-1(u + 1) = G^-1(u) + 2 pi`.
 
@@ -23,7 +23,7 @@ def squared_on_the_circle(left: Tokens | Bars, right: Tokens | Bars) -> Float[Ar
     one cloud meets one of the other (Delon, Salomon and Sobolevski, SIAM J. Appl. Math. 70, 2010; arXiv:0902.3527). With bars it is
     smooth, but for corners where the ends of two gaps without mass meet.
     """
-    f, g = left.ladder, right.ladder
+    f, g = left.steps, right.steps
     fixed, clouds = jax.lax.stop_gradient((f, g)), f.rise is None and g.rise is None
     best = _zero(partial(_slope, *fixed), f.level.dtype) if clouds else _lowest(partial(_cost, *fixed), f.level.dtype)
     corner = _corner(f, g, best)
@@ -34,7 +34,7 @@ def squared_on_the_circle(left: Tokens | Bars, right: Tokens | Bars) -> Float[Ar
     return _cost(f, g, corner)
 
 
-def _cost(f: Ladder, g: Ladder, theta: Float[Array, ""]) -> Float[Array, ""]:
+def _cost(f: QuantileSteps, g: QuantileSteps, theta: Float[Array, ""]) -> Float[Array, ""]:
     """`C(theta)`: between two levels of mass both quantile functions are linear."""
     n = len(g.level)
     turns = jnp.floor(g.level + theta)
@@ -43,8 +43,8 @@ def _cost(f: Ladder, g: Ladder, theta: Float[Array, ""]) -> Float[Array, ""]:
     first = jnp.where(turns[0] == turns[-1], 0, jnp.argmax(turns > turns[0]))
     step = (first + j) % n
     laps = turns[step] - (j >= n)
-    there = g.climb(step, middle - theta + laps, mass)
-    return square_gap(mass, f.climb(i, middle, mass), there._replace(middle=there.middle - _TURN * laps))
+    there = g.over(step, middle - theta + laps, mass)
+    return square_gap(mass, f.over(i, middle, mass), there._replace(middle=there.middle - _TURN * laps))
 
 
 def _zero(slope: Callable[[Float[Array, ""]], Float[Array, ""]], dtype: jnp.dtype) -> Float[Array, ""]:
@@ -80,7 +80,7 @@ def _lowest(cost: Callable[[Float[Array, ""]], Float[Array, ""]], dtype: jnp.dty
     return jnp.where(at_x <= at_y, x, y)
 
 
-def _slope(f: Ladder, g: Ladder, theta: Float[Array, ""]) -> Float[Array, ""]:
+def _slope(f: QuantileSteps, g: QuantileSteps, theta: Float[Array, ""]) -> Float[Array, ""]:
     """The slope of C for two clouds. A larger shift gives y_j the mass at the level q_j + theta that was its follower's: to the right of
     it, x is F^-1 there."""
     following = jnp.append(g.x[1:], g.x[0] + _TURN)
@@ -90,14 +90,14 @@ def _slope(f: Ladder, g: Ladder, theta: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.sum((beside - g.x) ** 2 - (beside - following) ** 2)
 
 
-def _corner(f: Ladder, g: Ladder, theta: Float[Array, ""]) -> Float[Array, ""]:
+def _corner(f: QuantileSteps, g: QuantileSteps, theta: Float[Array, ""]) -> Float[Array, ""]:
     """The shift `p_i - q_j + integer` next to theta, p and q levels at which both quantile functions jump: it follows them when the weights
     change."""
     q, jumps, theta = g.level, _jumps(f), jax.lax.stop_gradient(theta)
     # The levels of jumps come first, then a number far from all levels.
     p, last = jnp.sort(jnp.where(jumps, f.level, 3)), jnp.maximum(jnp.sum(jumps) - 1, 0)
     turns = jnp.floor(q + theta)
-    after = stair(p, q + theta - turns)
+    after = step_at(p, q + theta - turns)
     # The level before the first is the last, less a turn; the level after the last is the first, and a turn.
     before = jnp.where(after == 0, p[last] - 1, p[after - 1])
     meets = jnp.concatenate([jnp.where(after > last, p[0] + 1, p[after]) + turns - q, before + turns - q])
@@ -105,7 +105,7 @@ def _corner(f: Ladder, g: Ladder, theta: Float[Array, ""]) -> Float[Array, ""]:
     return meets[jnp.argmin(far)]
 
 
-def _jumps(steps: Ladder) -> Bool[Array, " n"]:
+def _jumps(steps: QuantileSteps) -> Bool[Array, " n"]:
     """Whether a quantile function jumps at each level: at every token, and at both ends of a gap between bars."""
     if steps.rise is None:
         return jnp.ones(len(steps.level), bool)

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow.measures import Measure, Particles
-from attnflow.measures.line import Bars, Tokens, root
+from attnflow.measures.line import Histogram, Tokens
 from attnflow.numerics.arrays import known, positive
 from attnflow.numerics.linalg import one_by_one
+from attnflow.numerics.rows import root
 from attnflow.sums import Atoms, Request, Streamed, check_request, isotropic, log_integral
 from attnflow.transport.distances.wasserstein import one_space
 
@@ -40,7 +41,7 @@ def energy_distance(mu: Measure, nu: Measure) -> Float[Array, ""]:
 
 
 @jax.jit
-def _energy_on_the_line(left: Tokens | Bars, right: Tokens | Bars) -> Float[Array, ""]:
+def _energy_on_the_line(left: Tokens | Histogram, right: Tokens | Histogram) -> Float[Array, ""]:
     """`2 integral (F - G)^2`: both are linear between neighbors among tokens and edges, so that from a to b the mean square of their
     difference is `(a^2 + a b + b^2) / 3`."""
     ends = jnp.sort(jnp.concatenate([left.ends, right.ends]))

@@ -9,7 +9,7 @@ from jax.scipy.special import ndtr, ndtri
 from jax.scipy.stats.norm import pdf
 from jaxtyping import Array, Float
 
-from attnflow.measures.line import Climb, Ladder, inside
+from attnflow.measures.line import Pieces, QuantileSteps, inside
 
 # Beyond 40 standard deviations a normal law has no mass in double precision: +-40 stands for infinity, and stays finite.
 _FAR = 40.0
@@ -20,7 +20,7 @@ _LEGENDRE = {nodes: np.polynomial.legendre.leggauss(nodes) for nodes in (8, 12)}
 @jax.jit
 def squared_on_the_line(left: Any, right: Any) -> Float[Array, ""]:
     """`W2^2` of two laws on the line."""
-    f, g = left.ladder, right.ladder
+    f, g = left.steps, right.steps
     if f is not None and g is not None:
         if left.even and right.even and len(left.x) == len(right.x):
             return jnp.mean((jnp.sort(left.x) - jnp.sort(right.x)) ** 2)
@@ -30,10 +30,10 @@ def squared_on_the_line(left: Any, right: Any) -> Float[Array, ""]:
     return _mixed(left, g) if g is not None and g.rise is None else _smooth(left, right)
 
 
-def _steps(f: Ladder, g: Ladder) -> Float[Array, ""]:
+def _steps(f: QuantileSteps, g: QuantileSteps) -> Float[Array, ""]:
     """The monotone coupling: between two levels of mass at which either quantile function jumps or bends, both are linear."""
     mass, middle, i, j = merged(f.level, g.level)
-    return square_gap(mass, f.climb(i, middle, mass), g.climb(j, middle, mass))
+    return square_gap(mass, f.over(i, middle, mass), g.over(j, middle, mass))
 
 
 def merged(p: Float[Array, " n"], q: Float[Array, " m"]) -> tuple[Array, Array, Array, Array]:
@@ -49,13 +49,13 @@ def merged(p: Float[Array, " n"], q: Float[Array, " m"]) -> tuple[Array, Array, 
     return mass, levels - mass / 2, i, jnp.arange(len(levels)) - i
 
 
-def square_gap(mass: Float[Array, " n"], left: Climb, right: Climb) -> Float[Array, ""]:
+def square_gap(mass: Float[Array, " n"], left: Pieces, right: Pieces) -> Float[Array, ""]:
     """`integral (F^-1 - G^-1)^2` over pieces of mass on which both are linear: a gap that is d in the middle and grows by c along the
     piece has the mean square `d^2 + c^2 / 12`."""
     return jnp.vdot(mass, (left.middle - right.middle) ** 2 + (left.growth - right.growth) ** 2 / 12)
 
 
-def _mixed(law: Any, tokens: Ladder) -> Float[Array, ""]:
+def _mixed(law: Any, tokens: QuantileSteps) -> Float[Array, ""]:
     """`sum_j integral over the cell of token j of (x - y_j)^2 rho(x) dx`: the cells end at the quantiles of the levels of mass."""
     y, u = tokens.x, tokens.level[:-1]
     t = ndtri(inside(u))[None] if law.normal else (law.quantile(u)[None] - law.m[:, None]) / law.s[:, None]

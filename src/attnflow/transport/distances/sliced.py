@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from attnflow import _check as check
 from attnflow.measures import Measure
-from attnflow.measures.line import root
 from attnflow.numerics.arrays import floats, known
+from attnflow.numerics.rows import root
 from attnflow.transport.distances.line import squared_on_the_line
 from attnflow.transport.distances.wasserstein import one_space
 

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 
 from attnflow._check import measure
 from attnflow.measures import Gaussian, Measure
-from attnflow.measures.line import root
 from attnflow.numerics.arrays import cast
 from attnflow.numerics.linalg import psd_sqrt
+from attnflow.numerics.rows import root
 from attnflow.spaces import Space, Sphere
 from attnflow.transport.distances.circle import squared_on_the_circle
 from attnflow.transport.distances.discrete import squared_by_simplex
