@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow.transport.choose import _directions, score_loss
+from attnflow.transport.choose_eps import _directions, score_loss
 
 SCORES = (af.kernel_score, af.bridge_score, af.richardson_score)
 MIX = af.GaussianMixture([0.5, 0.5], [[-1.5, 0.0], [1.5, 0.0]], [np.eye(2) / 2] * 2)

@@ -20,7 +20,7 @@ from attnflow.measures import Measure
 from attnflow.measures.velocity import Velocity
 from attnflow.numerics.arrays import array, positive
 from attnflow.sums import Request, check_request
-from attnflow.transport.bridge import self_bridge
+from attnflow.transport.bridge.solve import self_bridge
 from attnflow.transport.kernel_density import smoothed
 
 

@@ -24,8 +24,8 @@ from attnflow import _check as check
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Measure, Particles
 from attnflow.measures.velocity import Mapped, Velocity, as_velocity
 from attnflow.numerics.arrays import array, known, positive
-from attnflow.transport.bridge import self_bridge
-from attnflow.transport.pairs import ByPair
+from attnflow.transport.bridge.solve import self_bridge
+from attnflow.transport.dispatch import ByPair
 
 
 def sinkhorn_step(mu: FlowingMeasure, eps: Any, **options: Any) -> FlowingMeasure:
@@ -280,7 +280,7 @@ def _pull(score: Callable | None, mu: FlowingMeasure, eps: Any, options: dict[st
         return as_velocity(score(mu, eps, **options)).scaled(eps / 2), None
     bridge = self_bridge(mu, eps, **options)
     # A discrete measure is pushed by what moves its tokens, which are those of the bridge.
-    return bridge.at_tokens() if mu.discrete else bridge.pull(), bridge
+    return bridge.pull_at_tokens() if mu.discrete else bridge.pull(), bridge
 
 
 def _effective(sigma: Any) -> Float[Array, ""]:

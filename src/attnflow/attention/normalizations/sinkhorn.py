@@ -12,7 +12,7 @@ from attnflow.measures import Affine, Gaussian, Velocity
 from attnflow.numerics.arrays import array, positive
 from attnflow.sums import Atoms, Logit, Quadratic, Request
 from attnflow.transport.sinkhorn.gaussian import scaled_gaussian
-from attnflow.transport.sinkhorn.scaled import Scaled, cut, scaled
+from attnflow.transport.sinkhorn.kernel import ScaledKernel, scaled_kernel, truncated_kernel
 
 
 class Sinkhorn(Normalization):
@@ -43,8 +43,8 @@ class Sinkhorn(Normalization):
 
     def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> "SinkhornAverage":
         if self.half_steps is not None:
-            return SinkhornAverage(cut(logit, atoms, self.half_steps, sums))
-        return SinkhornAverage(scaled(logit, atoms, self._tolerance(atoms.points.dtype), self.max_iterations, sums))
+            return SinkhornAverage(truncated_kernel(logit, atoms, self.half_steps, sums))
+        return SinkhornAverage(scaled_kernel(logit, atoms, self._tolerance(atoms.points.dtype), self.max_iterations, sums))
 
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
         found = self.average(logit, atoms, None)
@@ -73,7 +73,7 @@ class Sinkhorn(Normalization):
 class SinkhornAverage(Velocity):
     """The average under the scaled kernel."""
 
-    kernel: Scaled
+    kernel: ScaledKernel
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
         return self.kernel(x, order)

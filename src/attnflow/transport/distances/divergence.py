@@ -5,7 +5,7 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from attnflow.measures import Measure
-from attnflow.transport.bridge import bridge, self_bridge
+from attnflow.transport.bridge.solve import bridge, self_bridge
 
 
 def sinkhorn_divergence(mu: Measure, nu: Measure, eps: Any, **options: Any) -> Float[Array, ""]:

@@ -16,7 +16,7 @@ from attnflow.spaces import Space, Sphere
 from attnflow.transport.distances.circle import squared_on_the_circle
 from attnflow.transport.distances.discrete import squared_by_simplex
 from attnflow.transport.distances.line import squared_on_the_line
-from attnflow.transport.pairs import ByPair
+from attnflow.transport.dispatch import ByPair
 
 
 def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
