@@ -23,4 +23,4 @@ def sinkhorn_divergence(mu: Measure, nu: Measure, eps: Any, **options: Any) -> F
     # Its ends, which are tokens where a mixture came in.
     assert across.target is not None
     ends: list[Any] = [self_bridge(end, eps, **options) for end in (across.measure, across.target)]
-    return across.cost_over(ends[1]) - 0.5 * (ends[0].cost + ends[1].cost)
+    return across.cost_from(ends[1]) - 0.5 * (ends[0].cost + ends[1].cost)
