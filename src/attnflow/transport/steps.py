@@ -20,13 +20,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
-from attnflow._types import Scalar
+from attnflow._types import RowFunction, Scalar
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Measure, Particles
 from attnflow.measures.velocity import Mapped, Velocity, as_velocity
 from attnflow.numerics.arrays import array, known, positive
 from attnflow.transport.bridge.base import Bridge
 from attnflow.transport.bridge.solve import self_bridge
 from attnflow.transport.dispatch import ByPair
+from attnflow.transport.scores import Estimator
 
 if TYPE_CHECKING:
     # A measure with a density in closed form, or a function of rows of points in its place.
@@ -45,7 +46,7 @@ def sinkhorn_step(flow: "Flow", mu: FlowingMeasure, eps: Scalar, **options: Any)
     return check.instance("flow", flow, Flow, "a flow such as af.Heat()").step(mu, eps, **options).measure
 
 
-def euler_step(score: Callable[..., Any], mu: FlowingMeasure, eps: Scalar) -> FlowingMeasure:
+def euler_step(score: RowFunction, mu: FlowingMeasure, eps: Scalar) -> FlowingMeasure:
     r"""$x \leftarrow x - \frac{\varepsilon}{2} s(x)$: explicit Euler for the characteristics of the heat flow. The `score` $s$ is
     $\nabla\log\rho$, and nothing else; for a Gaussian it is an `Affine` map."""
     check.function("score", score, "a map of rows of points, grad log rho")
@@ -78,7 +79,7 @@ class Flow(eqx.Module):
 class _HeatFlow(Flow):
     """`x <- x + c D(x)` with the `sign` c."""
 
-    score: Callable[..., Any] | None = None
+    score: Estimator | None = None
 
     sign: ClassVar[float]
 
@@ -131,9 +132,9 @@ class FokkerPlanck(Flow):
     """
 
     target: Velocity
-    score: Callable[..., Any] | None
+    score: Estimator | None
 
-    def __init__(self, target: Target, score: Callable[..., Any] | None = None) -> None:
+    def __init__(self, target: Target, score: Estimator | None = None) -> None:
         target = _with_density(target, "grad log density")
         self.target = target.score_map() if isinstance(target, Measure) else as_velocity(target)
         self.score = _estimator(score)
@@ -178,10 +179,10 @@ class KullbackLeibler(Flow):
     """
 
     target: Target
-    score: Callable[..., Any] | None
+    score: Estimator | None
     least: float = eqx.field(static=True)
 
-    def __init__(self, target: Target, score: Callable[..., Any] | None = None, *, least: float = 2.0) -> None:
+    def __init__(self, target: Target, score: Estimator | None = None, *, least: float = 2.0) -> None:
         positive("least", least)
         self.target, self.score, self.least = _with_density(target, "log density"), _estimator(score), least
 
@@ -245,13 +246,11 @@ def movable(mu: FlowingMeasure) -> FlowingMeasure:
     return mu
 
 
-def _estimator(score: Callable[..., Any] | None) -> Callable[..., Any] | None:
+def _estimator(score: Estimator | None) -> Estimator | None:
     return score if score is None else check.function("score", score, "an estimator (mu, eps) -> score such as af.kernel_score")
 
 
-def _pull(
-    score: Callable[..., Any] | None, mu: FlowingMeasure, eps: Scalar, options: dict[str, Any]
-) -> tuple[Velocity, Bridge | None]:
+def _pull(score: Estimator | None, mu: FlowingMeasure, eps: Scalar, options: dict[str, Any]) -> tuple[Velocity, Bridge | None]:
     """`D(x) = B(x) - x` and the bridge, or `eps/2 score(x)` by an estimator; `Affine` for a Gaussian."""
     mu = movable(mu)
     size = array(positive("eps", eps), mu.dtype)

@@ -1,4 +1,4 @@
-"""What a Schrodinger bridge is: entropic optimal transport with cost `1/2 |x-y|^2` and temperature eps, of a measure to itself or to another.
+"""What a Schrodinger bridge is: entropic optimal transport with cost `1/2 |x-y|^2` and temperature eps, of mu to itself or to nu.
 
 The plan is `pi(x, y) = e^{(phi(x) + psi(y) - |x-y|^2 / 2) / eps} mu(x) nu(y)` with marginals mu and nu. Its barycentric map is
 `B(x) = integral y pi(y|x)`. For nu = mu the potentials are equal, B is doubly stochastic attention with `A = I / eps`, and a score
@@ -57,7 +57,7 @@ class Bridge(eqx.Module):
     def cost(self) -> Float[Array, ""]:
         r"""$\min_\pi \int \frac12 |x-y|^2 \,d\pi + \varepsilon\, \mathrm{KL}(\pi \mid \mu \otimes \nu)$."""
 
-    def cost_from(self, end: Any) -> Float[Array, ""]:
+    def cost_from(self, end: "Bridge") -> Float[Array, ""]:
         """The cost; where it is iterated, at least the value of its dual at the potential of `end`, the bridge of the target to itself."""
         return self.cost
 

@@ -105,9 +105,10 @@ class TokenBridge(Bridge):
         $\int \varphi \,d\mu + \int \psi \,d\nu$."""
         return 2 * integral(self.potential, self._keys)
 
-    def cost_from(self, end: "TokenBridge") -> Float[Array, ""]:
+    def cost_from(self, end: Bridge) -> Float[Array, ""]:
         """The cost, or the value of its dual at the potential of `end` if that is larger: the rows are exact for any psi, so that the dual
         is never above the cost."""
+        assert isinstance(end, TokenBridge)
         f = self.kernel.rows_for(_scaled(end.potential, self.kernel.clouds.keys.points, self._gap, self.eps))
         dual = integral(self._phi(f, self.kernel.clouds.queries.points), self.measure) + integral(end.potential, self._keys)
         # The derivative is that of the cost, which is stationary in the potentials.
@@ -168,7 +169,7 @@ class Pull(Velocity):
     bridge: TokenBridge
     engine: Engine | None = None
 
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+    def __call__(self, x: ArrayLike, order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
         return self.bridge.kernel.pull(self.bridge._rows(x), self.engine)
 
     @property

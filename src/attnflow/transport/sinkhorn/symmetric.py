@@ -22,7 +22,7 @@ _DEPTH = 5
 def symmetric_update(
     sums: Request | None, logit: Logit, clouds: Clouds, tolerance: Array, max_iterations: Array, first: Float[Array, " n"]
 ) -> tuple[Array, Array, Array]:
-    """The potential g, a bound on its error, and the number of steps. When the error grows, the acceleration begins anew from a plain step."""
+    """The potential g, a bound on its error, and the number of steps. When the error grows, the acceleration begins anew."""
 
     def update(carry: tuple[Array, Array, Array, History]) -> tuple[Array, Array, Array, History]:
         g, before, count, history = carry
