@@ -67,7 +67,7 @@ def characteristics(mu: Measure, x: ArrayLike, t: Scalar, target: Gaussian | Non
 
 @eqx.filter_jit
 def _characteristics(mu: Measure, x: Array, t: Array, target: Gaussian | None) -> Array:
-    def velocity(s: Scalar, y: Array, _: None) -> Array:
+    def velocity(s: Any, y: Array, _: None) -> Array:
         if target is None:
             return -mu.heat(s).score(y) / 2
         return (target.score(y) - ornstein_uhlenbeck(mu, target, s).score(y)) / 2

@@ -1,6 +1,5 @@
 """The density of tokens, smoothed by a Gaussian kernel, with sums on every engine."""
 
-from functools import singledispatch
 from typing import Any
 
 import equinox as eqx
@@ -14,16 +13,10 @@ from attnflow.numerics.arrays import rows
 from attnflow.sums import Atoms, Request, average, isotropic, log_integral
 
 
-@singledispatch
 def smoothed(mu: Measure, eps: Float[Array, ""], sums: Request | None) -> Any:
     r"""$\rho \ast \mathcal{N}(0, \varepsilon I)$, with its `log_density` and `score_map`: the heat flow for time $\varepsilon$, and for
     tokens a sum over them."""
-    return mu.heat(eps)
-
-
-@smoothed.register(Particles)
-def _(mu: Particles, eps: Float[Array, ""], sums: Request | None) -> "KernelDensity":
-    return KernelDensity(mu, eps, sums)
+    return KernelDensity(mu, eps, sums) if isinstance(mu, Particles) else mu.heat(eps)
 
 
 class KernelDensity(eqx.Module):

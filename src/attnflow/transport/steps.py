@@ -26,7 +26,6 @@ from attnflow.measures.velocity import Mapped, Velocity, as_velocity
 from attnflow.numerics.arrays import array, known, positive
 from attnflow.transport.bridge.base import Bridge
 from attnflow.transport.bridge.solve import self_bridge
-from attnflow.transport.dispatch import ByPair
 from attnflow.transport.scores import Estimator
 
 if TYPE_CHECKING:
@@ -194,31 +193,24 @@ class KullbackLeibler(Flow):
 
     def surrogate(self, mu: FlowingMeasure) -> FlowingMeasure:
         r"""The probability measure with density proportional to $\rho / \nu$."""
-        return _surrogate(mu, self.target, self.least)
+        if isinstance(mu, Gaussian):
+            return _gaussian_surrogate(mu, self.target)
+        mu = check.measure("mu", mu, Particles, "Particles or a Gaussian")
+        log_density = self.target.log_density if isinstance(self.target, Measure) else self.target
+        log_weights = mu.log_weights - log_density(mu.points)
+        sigma = eqx.tree_at(lambda m: m.weights, mu, jax.nn.softmax(log_weights), is_leaf=lambda leaf: leaf is None)
+        if known(sigma) and not float(_effective(sigma)) >= self.least:
+            raise Degenerate(
+                f"the surrogate rho / nu must live on at least {self.least:g} effective tokens, got {float(_effective(sigma)):.3g}: "
+                "the target has lighter tails than the cloud, or is almost equal; use FokkerPlanck with grad log nu, or a lower `least`"
+            )
+        return sigma
 
 
-@ByPair
-def _surrogate(mu: FlowingMeasure, target: Target, least: float) -> Particles:
-    mu = check.measure("mu", mu, Particles, "Particles or a Gaussian")
-    log_density = target.log_density if isinstance(target, Measure) else target
-    log_weights = mu.log_weights - log_density(mu.points)
-    sigma = eqx.tree_at(lambda m: m.weights, mu, jax.nn.softmax(log_weights), is_leaf=lambda leaf: leaf is None)
-    if known(sigma) and not float(_effective(sigma)) >= least:
-        raise Degenerate(
-            f"the surrogate rho / nu must live on at least {least:g} effective tokens, got {float(_effective(sigma)):.3g}: "
-            "the target has lighter tails than the cloud, or is almost equal; use FokkerPlanck with grad log nu, or a lower `least`"
-        )
-    return sigma
-
-
-@_surrogate.register(Gaussian, object)
-def _to_another(mu: Gaussian, target: object, least: float) -> Gaussian:
-    raise TypeError(f"a Gaussian stays one only towards a Gaussian, got {type(target).__name__}; move Particles instead")
-
-
-@_surrogate.register(Gaussian, Gaussian)
-def _between_gaussians(mu: Gaussian, target: Gaussian, least: float) -> Gaussian:
+def _gaussian_surrogate(mu: Gaussian, target: Target) -> Gaussian:
     """`N(P^-1 (S^-1 m - T^-1 n), P^-1)`, `P = S^-1 - T^-1`, for N(m, S) over N(n, T)."""
+    if not isinstance(target, Gaussian):
+        raise TypeError(f"a Gaussian stays one only towards a Gaussian, got {type(target).__name__}; move Particles instead")
     here, there = mu.score_map(), target.score_map()
     precision = there.matrix - here.matrix
     if known(precision) and not np.linalg.eigvalsh(np.asarray(precision))[0] > 0:

@@ -1,7 +1,5 @@
 """The bridge of a measure to itself or to another: between Gaussians in closed form, between all other measures as tokens."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -14,7 +12,6 @@ from attnflow.sums import Request, check_request
 from attnflow.transport.bridge.base import Bridge
 from attnflow.transport.bridge.gaussian import GaussianBridge, gaussian_bridge
 from attnflow.transport.bridge.tokens import TokenBridge, token_bridge
-from attnflow.transport.dispatch import ByPair
 
 _PICTURES = "Particles or a Grid in R^d, a Gaussian or a GaussianMixture"
 
@@ -79,32 +76,20 @@ def _solve(
     sums: Request | None,
     key: Key | None,
 ) -> TokenBridge | GaussianBridge:
-    number = positive("eps", eps)
+    number, least = positive("eps", eps), None if tolerance is None else positive("tolerance", tolerance)
     check.count("max_iterations", max_iterations)
     check_request(sums)
     check.key("key", key, optional=True)
-    least = None if tolerance is None else positive("tolerance", tolerance)
-    return _between(mu, nu, number, key, least, max_iterations, start, sums)
-
-
-@ByPair
-def _between(
-    mu: Measure, nu: Measure | None, eps: Float[Array, ""], key: Key | None, tolerance: Float[Array, ""] | None, *options: Any
-) -> TokenBridge | GaussianBridge:
-    """The bridge of tokens, those of `mu` to themselves if there is no `nu`."""
+    if isinstance(mu, Gaussian) and (nu is None or isinstance(nu, Gaussian)):
+        return gaussian_bridge(mu, nu, number)
     # Two draws, so that the noise of one cloud is not that of the other.
     first, second = (key, None) if nu is None or key is None else jax.random.split(key)
-    ends = _tokens(mu, eps, first), None if nu is None else _tokens(nu, eps, second)
-    if ends[1] is not None and ends[0].dtype != ends[1].dtype:
-        raise TypeError(f"both clouds must have one precision, got {ends[0].dtype} and {ends[1].dtype}")
-    least = jnp.asarray(1e-10 if ends[0].dtype == jnp.float64 else 1e-5) if tolerance is None else tolerance
-    return token_bridge(*ends, eps, least, *options)
-
-
-@_between.register(Gaussian, Gaussian)
-@_between.register(Gaussian, type(None))
-def _gaussians(mu: Gaussian, nu: Gaussian | None, eps: Float[Array, ""], *_: Any) -> GaussianBridge:
-    return gaussian_bridge(mu, nu, eps)
+    tokens, target = _tokens(mu, number, first), None if nu is None else _tokens(nu, number, second)
+    if target is not None and tokens.dtype != target.dtype:
+        raise TypeError(f"both clouds must have one precision, got {tokens.dtype} and {target.dtype}")
+    if least is None:
+        least = jnp.asarray(1e-10 if tokens.dtype == jnp.float64 else 1e-5)
+    return token_bridge(tokens, target, number, least, max_iterations, start, sums)
 
 
 def _tokens(mu: Measure, eps: Float[Array, ""], key: Key | None) -> Particles:

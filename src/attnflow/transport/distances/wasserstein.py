@@ -10,7 +10,6 @@ from attnflow.measures.line import root
 from attnflow.numerics.arrays import cast
 from attnflow.numerics.linalg import psd_sqrt
 from attnflow.spaces import Sphere
-from attnflow.transport.dispatch import ByPair
 from attnflow.transport.distances.circle import squared_on_the_circle
 from attnflow.transport.distances.discrete import squared_by_simplex
 from attnflow.transport.distances.line import squared_on_the_line
@@ -40,11 +39,8 @@ def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
     if mu.dim == 1:
         line = jnp.ones(1, mu.dtype)
         return root(squared_on_the_line(mu.projected(line), nu.projected(line)))
-    return _in_space(mu, nu)
-
-
-@ByPair
-def _in_space(mu: Measure, nu: Measure) -> Float[Array, ""]:
+    if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
+        return bures(mu, nu)
     if not (mu.discrete and nu.discrete):
         raise TypeError(
             f"in R^{mu.dim} wasserstein2 is for two clouds or two Gaussians, got {type(mu).__name__} and {type(nu).__name__}; "
@@ -55,7 +51,6 @@ def _in_space(mu: Measure, nu: Measure) -> Float[Array, ""]:
     return root(squared_by_simplex(mu.support(), nu.support()))
 
 
-@_in_space.register(Gaussian, Gaussian)
 def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
     r"""$(|m - n|^2 + \operatorname{tr} S + \operatorname{tr} T - 2 \operatorname{tr} (S^{1/2} T S^{1/2})^{1/2})^{1/2}$, the distance $W_2$
     of $\mathcal{N}(m, S)$ and $\mathcal{N}(n, T)$.
