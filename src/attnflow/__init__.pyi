@@ -10,6 +10,8 @@ from attnflow.attention.heads import MultiHead as MultiHead
 from attnflow.attention.law import Attention as Attention
 from attnflow.attention.law import simple_attention as simple_attention
 from attnflow.attention.multi_head import multi_head as multi_head
+from attnflow.attention.normalizations.base import Normalization as Normalization
+from attnflow.attention.normalizations.base import Pointwise as Pointwise
 from attnflow.attention.normalizations.hardmax import Hardmax as Hardmax
 from attnflow.attention.normalizations.linear import Linear as Linear
 from attnflow.attention.normalizations.sigmoid import Sigmoid as Sigmoid

@@ -44,7 +44,7 @@ def by_hand(normalize, mask, mu, x, s, length=1.0):
 
 def check(normalize, mask, engines):
     mu = af.Grid.from_density(density, AXES)
-    law = af.Attention(af.dot_product([[A]], [[1.0]]), [[V]], normalize, mask)
+    law = af.Attention(af.dot_product([[A]], [[1.0]]), [[V]], normalize, mask=mask)
     expected = np.array([by_hand(normalize, mask, mu, x, s) for x, s in zip(*map(np.asarray, (mu.points[:, 0], mu.sequence)))])
     for sums in engines:
         np.testing.assert_allclose(law.at(mu, sums=sums)(mu.points, mu.sequence)[:, 0], expected, rtol=1e-11, atol=1e-11)

@@ -12,7 +12,7 @@ NORMALISATIONS = {
     "softmax": af.Softmax(),
     "unnormalized": af.Unnormalized(-0.5),
     "sinkhorn": af.Sinkhorn(),
-    "cut sinkhorn": af.Sinkhorn(half_steps=4),
+    "truncated sinkhorn": af.Sinkhorn(half_steps=4),
     "hardmax": af.Hardmax(),
     "sigmoid": af.Sigmoid(),
     "linear": af.Linear(),
@@ -147,7 +147,7 @@ def test_one_token_and_one_heavy_weight(name, rng):
     heavy = af.Particles(np.vstack([point, point + 0.1]), [1.0, 1e-300])
     got = law.at(heavy)(heavy.points)
     assert np.isfinite(got).all()
-    if name in ("softmax", "cut sinkhorn"):
+    if name in ("softmax", "truncated sinkhorn"):
         np.testing.assert_allclose(got[0], point[0], rtol=1e-12)
 
 

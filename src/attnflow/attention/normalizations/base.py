@@ -1,20 +1,49 @@
 """What a normalization is."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
-from jaxtyping import Array, Float, PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Velocity
-from attnflow.sums import Atoms, Logit, Mask, Pairs, Quadratic, Request, round_off
+from attnflow.numerics.arrays import one_program
+from attnflow.sums import (
+    Atoms,
+    Engine,
+    Logit,
+    Mask,
+    Pairs,
+    Quadratic,
+    Request,
+    pointwise_average,
+    round_off,
+    visible_logits,
+    visible_masses,
+)
 from attnflow.sums.engines.choose import choose
 
 
 class Normalization(eqx.Module):
-    """Turns a logit into a kernel $k(x, y)$ against a measure.
+    r"""What turns a logit $\ell(x, y)$ into a kernel $k(x, y)$ against a measure: attention is $x \mapsto \int k(x, y)\, v(y) \,d\mu(y)$.
 
-    A subclass gives `average`, over keys, and `weights`, the matrix to look at; `gaussian`, if a Gaussian stays Gaussian.
+    Subclass it to write one's own. Keys come as `Atoms`: their `points [n, d]`, `log_weights [n]` (minus infinity for no mass), what is
+    averaged, `values [n, e]` (`None` for the points themselves), and under a mask the `mask` and their `order [n]`. Two methods are needed:
+
+    - `average(logit, atoms, sums)`: the map $x \mapsto \int k(x, y)\, v(y) \,d\mu(y)$, a `Velocity` that is called with rows `x [m, d]` and
+      their order;
+    - `weights(logit, x, atoms, order)`: the dense matrix $k(x_i, y_j)\, w_j$, to look at.
+
+    A kernel that is a function of its own logit has both from `Pointwise`, and needs that function alone:
+
+        class SquaredReLU(Pointwise):
+            @staticmethod
+            def kernel(logits):
+                return jax.nn.relu(logits) ** 2
+
+    `gaussian` is for a kernel whose average over a Gaussian is affine in x, `check_maskable` for one that makes no sense under a mask.
     """
 
     # Whether the kernel is e^logit times a function of the query; whether columns are normalized too, so that the queries are the keys.
@@ -23,7 +52,7 @@ class Normalization(eqx.Module):
 
     @abc.abstractmethod
     def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> Velocity:
-        r"""$x \mapsto \int k(x, y)\, v(y) \,d\mu(y)$ for weighted keys and their values."""
+        r"""$x \mapsto \int k(x, y)\, v(y) \,d\mu(y)$ for weighted keys and their values; `sums` says how the sum is evaluated."""
 
     @abc.abstractmethod
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
@@ -41,7 +70,7 @@ class Normalization(eqx.Module):
         return mu.attend(self, logit, inner, mask, sums)
 
     def check_maskable(self) -> None:
-        """Raise if no kernel of this kind lives on a mask."""
+        """Raise if there is no kernel of this kind under a mask."""
 
 
 class OverPairs(Velocity):
@@ -52,11 +81,45 @@ class OverPairs(Velocity):
     sums: eqx.AbstractVar[Request | None]
 
     @property
-    def report(self) -> dict[str, PyTree]:
+    def report(self) -> dict[str, Any]:
+        """The round-off of the logits."""
         atoms = self.atoms
         return round_off(Pairs(self.logit, atoms.points, atoms, atoms.order), self.sums)
 
     @property
-    def engines(self) -> tuple[Any, ...]:
+    def engines(self) -> tuple[Engine, ...]:
+        """The engine for the keys as queries."""
         n = len(self.atoms.points)
         return (choose(n, n, self.sums),)
+
+
+class Pointwise(Normalization):
+    r"""A normalization whose kernel is a function of one logit, $k(x, y) = f(\ell(x, y))$, given as `kernel`."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def kernel(logits: Float[Array, "m n"]) -> Float[Array, "m n"]:
+        """$f$ at a matrix of logits. A static method, so that it is compiled once."""
+
+    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> Velocity:
+        """The integral of $f(\\ell)\\, v$ over the keys that are seen."""
+        return PointwiseAverage(logit, atoms, sums, self.kernel)
+
+    @one_program
+    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+        """The matrix $f(\\ell(x_i, y_j))\\, w_j$, zero where nothing is seen."""
+        logits = visible_logits(logit, x, atoms, order)
+        seen = jnp.isfinite(logits)
+        return jnp.where(seen, self.kernel(jnp.where(seen, logits, 0)), 0) * visible_masses(x, atoms, order)
+
+
+class PointwiseAverage(OverPairs):
+    """`x -> integral f(l(x, y)) v(y) dmu(y)`."""
+
+    logit: Logit
+    atoms: Atoms
+    sums: Request | None
+    kernel: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
+        return pointwise_average(self.kernel, self.logit, x, self.atoms, self.sums, order)
