@@ -11,9 +11,9 @@ from attnflow.attention.law import Attention as Attention
 from attnflow.attention.law import simple_attention as simple_attention
 from attnflow.attention.multi_head import multi_head as multi_head
 from attnflow.attention.normalizations.base import Normalization as Normalization
-from attnflow.attention.normalizations.base import Pointwise as Pointwise
 from attnflow.attention.normalizations.hardmax import Hardmax as Hardmax
 from attnflow.attention.normalizations.linear import Linear as Linear
+from attnflow.attention.normalizations.pointwise import Pointwise as Pointwise
 from attnflow.attention.normalizations.sigmoid import Sigmoid as Sigmoid
 from attnflow.attention.normalizations.sinkhorn import Sinkhorn as Sinkhorn
 from attnflow.attention.normalizations.softmax import Softmax as Softmax

@@ -184,13 +184,13 @@ def test_sinkhorn_heads_are_doubly_stochastic_and_report_the_worst(rng, sums):
     assert not stopped.at(mu, sums=sums).report["sinkhorn"]["converged"]
 
 
-def test_scalings_are_done_once_a_velocity(rng):
+def test_scalings_are_done_once_per_velocity(rng):
     """The potentials are arrays of the velocity, one row for each head; the tokens are there once."""
     matrices, _ = weights(rng, biased=False)
     law, mu = af.multi_head(*matrices, H, normalize=af.Sinkhorn()), af.Particles(rng.normal(size=(N, D)))
     heads = law.at(mu).heads
-    assert heads.many.velocity.velocity.kernel.scaling.g.shape == (H, N)
-    assert heads.one.velocity.velocity.kernel.clouds.keys.points.shape == (N, D)
+    assert heads.many.velocity.velocity.scaling.g.shape == (H, N)
+    assert heads.one.velocity.velocity.clouds.keys.points.shape == (N, D)
     assert "while" not in str(jax.make_jaxpr(law.at(mu))(mu.points))
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow.attention.normalizations.base import Pointwise
+from attnflow.attention.normalizations.pointwise import Pointwise
 from attnflow.measures import Affine, Gaussian, Velocity
 from attnflow.numerics.arrays import one_program
 from attnflow.sums import Atoms, Logit, Quadratic, Request

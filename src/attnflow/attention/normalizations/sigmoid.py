@@ -3,7 +3,7 @@
 import jax
 from jaxtyping import Array, Float
 
-from attnflow.attention.normalizations.base import Pointwise
+from attnflow.attention.normalizations.pointwise import Pointwise
 
 
 class Sigmoid(Pointwise):

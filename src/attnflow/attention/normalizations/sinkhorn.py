@@ -1,7 +1,5 @@
 """Sinkhorn: rows and columns integrate to one."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -9,9 +7,9 @@ from jaxtyping import Array, Float, Int
 from attnflow._check import count
 from attnflow._types import Scalar
 from attnflow.attention.normalizations.base import Normalization
-from attnflow.measures import Affine, Gaussian, Velocity
+from attnflow.measures import Affine, Gaussian
 from attnflow.numerics.arrays import array, positive
-from attnflow.sums import Atoms, Engine, Logit, Quadratic, Request
+from attnflow.sums import Atoms, Logit, Quadratic, Request
 from attnflow.transport.sinkhorn.gaussian import scaled_gaussian
 from attnflow.transport.sinkhorn.kernel import ScaledKernel, scaled_kernel, truncated_kernel
 
@@ -42,16 +40,15 @@ class Sinkhorn(Normalization):
         self.max_iterations = array(max_iterations)
         self.half_steps = half_steps
 
-    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> "SinkhornAverage":
+    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> ScaledKernel:
         if self.half_steps is not None:
-            return SinkhornAverage(truncated_kernel(logit, atoms, self.half_steps, sums))
+            return truncated_kernel(logit, atoms, self.half_steps, sums)
         dtype = atoms.points.dtype
         tolerance = jnp.asarray(1e-10 if dtype == jnp.float64 else 1e-5) if self.tolerance is None else self.tolerance
-        return SinkhornAverage(scaled_kernel(logit, atoms, tolerance.astype(dtype), self.max_iterations, sums))
+        return scaled_kernel(logit, atoms, tolerance.astype(dtype), self.max_iterations, sums)
 
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
-        found = self.average(logit, atoms, None)
-        return jnp.exp(found.kernel.log_kernel(x, order) + atoms.log_weights[None])
+        return jnp.exp(self.average(logit, atoms, None).log_kernel(x, order) + atoms.log_weights[None])
 
     def gaussian(self, logit: Quadratic, mu: Gaussian) -> Affine:
         """$m + W A (x - m)$: see `scaled_gaussian`."""
@@ -66,20 +63,3 @@ class Sinkhorn(Normalization):
             "Sinkhorn takes no mask: the first token sees itself only, so its column is full, the second sees itself only, and so on: "
             "the one doubly stochastic causal matrix is the identity; use Softmax, Unnormalized, Hardmax, Sigmoid or Linear instead"
         )
-
-
-class SinkhornAverage(Velocity):
-    """The average under the scaled kernel."""
-
-    kernel: ScaledKernel
-
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
-        return self.kernel(x, order)
-
-    @property
-    def report(self) -> dict[str, Any]:
-        return self.kernel.report
-
-    @property
-    def engines(self) -> tuple[Engine, ...]:
-        return (self.kernel.engine,)

@@ -74,9 +74,6 @@ class Sparsemax(Normalization):
 class SparsemaxAverage(OverPairs):
     """The integral of k y over a cloud."""
 
-    logit: Logit
-    atoms: Atoms
-    sums: Request | None
     kernel: "Power" = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:

@@ -178,7 +178,7 @@ class Pull(Velocity):
 
     @property
     def engines(self) -> tuple[Engine, ...]:
-        return (self.bridge.kernel.engine,)
+        return self.bridge.kernel.engines
 
 
 def _scaled(psi: Float[Array, " n"], y: Float[Array, "n d"], gap: Float[Array, " d"], eps: Float[Array, ""]) -> Float[Array, " n"]:

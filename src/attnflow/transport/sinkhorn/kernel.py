@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow.measures import Velocity
 from attnflow.numerics.arrays import one_program
 from attnflow.sums import Atoms, Engine, Logit, Pairs, Request, accuracy, average, log_integral
 from attnflow.transport.sinkhorn.clouds import Clouds, log_row_sums
@@ -60,9 +61,9 @@ def _centered(logit: Logit, atoms: Atoms) -> tuple[Array, Atoms]:
     return center, atoms._replace(points=atoms.points - center[None])
 
 
-class ScaledKernel(eqx.Module):
-    """`K(x, y) = e^{f(x) + l(x, y) + g(y)}`, l the mixed `logit`, with x taken from `origin` and y from `center`, the centers of the
-    queries and the keys.
+class ScaledKernel(Velocity):
+    """The average under `K(x, y) = e^{f(x) + l(x, y) + g(y)}`, l the mixed `logit`, with x taken from `origin` and y from `center`, the
+    centers of the queries and the keys.
 
     `engine` is what the scaling ran on; queries other than the tokens may need another, which `sums` gives.
     """
@@ -116,6 +117,11 @@ class ScaledKernel(eqx.Module):
         queries = self.clouds.queries
         exactness = accuracy(Pairs(self.logit, queries.points, self._atoms(self.scaling.g), queries.order), self.engine)
         return {"sinkhorn": {name: value for name, value in figures.items() if value is not None}} | exactness
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The engine of the scaling."""
+        return (self.engine,)
 
     def _row_potential(self, u: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, " m"]:
         return -log_integral(self.logit, u, self._atoms(self.scaling.before), self.sums, order)
