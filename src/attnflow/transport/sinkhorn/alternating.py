@@ -40,13 +40,7 @@ class _Carry(NamedTuple):
 
 @partial(jax.jit, static_argnums=(0, 1))
 def alternate(
-    annealed: bool,
-    sums: Request | None,
-    logit: Logit,
-    clouds: Clouds,
-    tolerance: Array,
-    max_iterations: Array,
-    first: Float[Array, " n"],
+    annealed: bool, sums: Request | None, logit: Logit, clouds: Clouds, tolerance: Array, max_iterations: Array, first: Float[Array, " n"]
 ) -> tuple[Array, Array, Array]:
     """The potential g of the keys, of mean zero, its error, and the number of steps."""
     one, slack = jnp.ones((), logit.dtype), 100 * jnp.finfo(logit.dtype).eps
