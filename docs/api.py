@@ -33,8 +33,8 @@ TITLES = {
 # What public functions return, and what a study is made of: not in `af`, but met by users.
 MORE = {
     "transport": (
-        *("attnflow.transport.coupling.TokenBridge", "attnflow.transport.coupling.GaussianBridge"),
-        "attnflow.transport.choose.Choice",
+        *("attnflow.transport.bridge.tokens.TokenBridge", "attnflow.transport.bridge.gaussian.GaussianBridge"),
+        "attnflow.transport.choose_eps.Choice",
     ),
     "studies": (
         *("attnflow.studies.Claim", "attnflow.studies.Check", "attnflow.studies.BadInput", "attnflow.studies.studies"),

@@ -88,7 +88,7 @@ def test_building_laws_and_measures_compiles_nothing(rng):
             heads.append(af.Attention(af.squared_distance(query, key, 2.0), value, af.Sinkhorn(tolerance=1e-8)))
         block = af.MultiHead(heads).then(af.Perceptron(rng.normal(size=(4 * d, d)), rng.normal(size=(d, 4 * d))))
         af.LayerNorm(np.ones(d), np.zeros(d))
-        af.simple_attention(3.0, d, af.Unnormalized(log_scale=-3.0), af.Causal())
+        af.simple_attention(3.0, d, af.Unnormalized(log_scale=-3.0), mask=af.Causal())
         af.Particles(rng.normal(size=(7, d)), weights=np.arange(1.0, 8.0))
         af.Gaussian(np.zeros(d), np.eye(d))
         af.GaussianMixture([1, 2], np.zeros((2, 3)), [np.eye(3)] * 2)

@@ -10,7 +10,7 @@ import attnflow as af
 CELLS, SIZE = 6, 25
 AXES = [af.Order(CELLS), af.Interval(-5, 6, SIZE)]
 MASKS = [af.Causal(), af.Window(0.3), af.ALiBi(2.0)]
-NORMALISATIONS = [af.Unnormalized(-0.3), af.Hardmax(), af.Sigmoid(), af.Linear()]
+NORMALIZATIONS = [af.Unnormalized(-0.3), af.Hardmax(), af.Sigmoid(), af.Linear()]
 A, V = 0.7, 1.3
 
 
@@ -44,7 +44,7 @@ def by_hand(normalize, mask, mu, x, s, length=1.0):
 
 def check(normalize, mask, engines):
     mu = af.Grid.from_density(density, AXES)
-    law = af.Attention(af.dot_product([[A]], [[1.0]]), [[V]], normalize, mask)
+    law = af.Attention(af.dot_product([[A]], [[1.0]]), [[V]], normalize, mask=mask)
     expected = np.array([by_hand(normalize, mask, mu, x, s) for x, s in zip(*map(np.asarray, (mu.points[:, 0], mu.sequence)))])
     for sums in engines:
         np.testing.assert_allclose(law.at(mu, sums=sums)(mu.points, mu.sequence)[:, 0], expected, rtol=1e-11, atol=1e-11)
@@ -59,7 +59,7 @@ def test_softmax_against_explicit_sums(mask):
     np.testing.assert_allclose(velocity(jnp.asarray(x)[:, None], jnp.asarray(s))[:, 0], [expected(*q) for q in zip(x, s)], rtol=1e-11)
 
 
-@pytest.mark.parametrize("normalize", NORMALISATIONS, ids=lambda n: type(n).__name__)
+@pytest.mark.parametrize("normalize", NORMALIZATIONS, ids=lambda n: type(n).__name__)
 @pytest.mark.cases
 def test_others_against_explicit_sums(normalize):
     """A cell seen in part has that part of its mass, whatever the kernel is; a Window sees parts at both ends."""

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import attnflow as af
 
-NORMALISATIONS = {
+NORMALIZATIONS = {
     "softmax": af.Softmax(),
     "unnormalized": af.Unnormalized(-0.5),
     "sinkhorn": af.Sinkhorn(),
-    "cut sinkhorn": af.Sinkhorn(half_steps=4),
+    "truncated sinkhorn": af.Sinkhorn(half_steps=4),
     "hardmax": af.Hardmax(),
     "sigmoid": af.Sigmoid(),
     "linear": af.Linear(),
@@ -40,7 +40,7 @@ def test_velocity_against_numpy(rng, name, distance):
     Q, K, V = rng.normal(size=(2, 3)), rng.normal(size=(2, 3)), rng.normal(size=(3, 3))
     y, w, x = rng.normal(size=(15, 3)), rng.random(15), rng.normal(size=(6, 3))
     w /= w.sum()
-    law = af.Attention((af.squared_distance if distance else af.dot_product)(Q, K, 1.5), V, NORMALISATIONS[name])
+    law = af.Attention((af.squared_distance if distance else af.dot_product)(Q, K, 1.5), V, NORMALIZATIONS[name])
     gap = (x @ Q.T)[:, None] - (y @ K.T)[None]
     logits = (-(gap**2).sum(-1) if distance else (x @ Q.T) @ (y @ K.T).T) / 1.5
     expected = numpy_kernel(name, logits, w)
@@ -67,7 +67,7 @@ def test_softmax_against_torch(rng, dtype):
 
 def test_heads_are_averaged(rng):
     mu = af.Particles(rng.normal(size=(10, 3)))
-    heads = [af.Attention(af.dot_product(*rng.normal(size=(2, 1, 3))), rng.normal(size=(3, 3)), n) for n in NORMALISATIONS.values()]
+    heads = [af.Attention(af.dot_product(*rng.normal(size=(2, 1, 3))), rng.normal(size=(3, 3)), n) for n in NORMALIZATIONS.values()]
     law = af.MultiHead(heads)
     expected = np.mean([np.asarray(h.at(mu)(mu.points)) for h in heads], axis=0)
     np.testing.assert_allclose(law.at(mu)(mu.points), expected, atol=1e-13)
@@ -93,7 +93,7 @@ def test_hardmax_is_the_limit_of_softmax(rng):
     np.testing.assert_allclose(cold, hard, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", NORMALISATIONS)
+@pytest.mark.parametrize("name", NORMALIZATIONS)
 @given(seed=st.integers(0, 50), n=st.sampled_from([1, 2, 9]))
 @pytest.mark.long
 def test_permuting_tokens_permutes_velocities(name, seed, n):
@@ -102,40 +102,40 @@ def test_permuting_tokens_permutes_velocities(name, seed, n):
     law = af.Attention(
         af.squared_distance(rng.normal(size=(2, 2)), rng.normal(size=(2, 2))),
         rng.normal(size=(2, 2)),
-        NORMALISATIONS[name],
+        NORMALIZATIONS[name],
     )
     mu, shuffled = af.Particles(points, weights), af.Particles(points[order], weights[order])
     np.testing.assert_allclose(law.at(shuffled)(shuffled.points), law.at(mu)(mu.points)[order], rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", NORMALISATIONS)
+@pytest.mark.parametrize("name", NORMALIZATIONS)
 @given(seed=st.integers(0, 50))
 @pytest.mark.cases
 def test_rotating_everything_rotates_velocities(name, seed):
     rng = np.random.default_rng(seed)
     points, (Q, K, V) = rng.normal(size=(8, 3)), rng.normal(size=(3, 3, 3))
     O = np.linalg.qr(rng.normal(size=(3, 3)))[0]  # noqa: E741
-    law = af.Attention(af.dot_product(Q, K), V, NORMALISATIONS[name])
-    turned = af.Attention(af.dot_product(Q @ O.T, K @ O.T), O @ V @ O.T, NORMALISATIONS[name])
+    law = af.Attention(af.dot_product(Q, K), V, NORMALIZATIONS[name])
+    turned = af.Attention(af.dot_product(Q @ O.T, K @ O.T), O @ V @ O.T, NORMALIZATIONS[name])
     mu, nu = af.Particles(points), af.Particles(points @ O.T)
     np.testing.assert_allclose(turned.at(nu)(nu.points), law.at(mu)(mu.points) @ O.T, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", NORMALISATIONS)
+@pytest.mark.parametrize("name", NORMALIZATIONS)
 @given(counts=st.lists(st.integers(1, 3), min_size=4, max_size=4))
 @pytest.mark.cases
 def test_weights_are_repeated_points(name, counts):
     points = np.random.default_rng(3).normal(size=(4, 2))
-    law = af.Attention(af.dot_product(np.array([[1.0, 0.4], [-0.3, 1.0]]), np.eye(2)), np.eye(2), NORMALISATIONS[name])
+    law = af.Attention(af.dot_product(np.array([[1.0, 0.4], [-0.3, 1.0]]), np.eye(2)), np.eye(2), NORMALIZATIONS[name])
     weighted, repeated = af.Particles(points, counts), af.Particles(np.repeat(points, counts, axis=0))
     x = jnp.asarray(points)
     np.testing.assert_allclose(law.at(weighted)(x), law.at(repeated)(x), rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", NORMALISATIONS)
+@pytest.mark.parametrize("name", NORMALIZATIONS)
 @pytest.mark.cases
 def test_one_token_and_one_heavy_weight(name, rng):
-    law = af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.eye(2), NORMALISATIONS[name])
+    law = af.Attention(af.dot_product(np.eye(2), np.eye(2)), np.eye(2), NORMALIZATIONS[name])
     point = rng.normal(size=(1, 2))
     factor = {
         "unnormalized": np.exp((point**2).sum() - 0.5),
@@ -147,7 +147,7 @@ def test_one_token_and_one_heavy_weight(name, rng):
     heavy = af.Particles(np.vstack([point, point + 0.1]), [1.0, 1e-300])
     got = law.at(heavy)(heavy.points)
     assert np.isfinite(got).all()
-    if name in ("softmax", "cut sinkhorn"):
+    if name in ("softmax", "truncated sinkhorn"):
         np.testing.assert_allclose(got[0], point[0], rtol=1e-12)
 
 
@@ -156,7 +156,7 @@ def test_one_token_and_one_heavy_weight(name, rng):
 @pytest.mark.cases
 def test_low_temperature_and_coincident_tokens(name, dtype):
     points = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], dtype)
-    law = af.simple_attention(1e6, 2, NORMALISATIONS[name])
+    law = af.simple_attention(1e6, 2, NORMALIZATIONS[name])
     mu = af.Particles(points, space=af.Sphere())
     np.testing.assert_allclose(law.at(mu)(mu.points), points, atol=1e-5 if dtype == "float32" else 1e-9)
 
@@ -181,3 +181,24 @@ def test_low_temperature_and_coincident_tokens(name, dtype):
 def test_bad_input_is_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+class SquaredReLU(af.Pointwise):
+    """A kernel of one's own."""
+
+    @staticmethod
+    def kernel(logits):
+        return jnp.maximum(logits, 0) ** 2
+
+
+@pytest.mark.parametrize("sums", [None, af.Streamed(queries=3, keys=4)])
+def test_a_kernel_of_ones_own(rng, sums):
+    """`integral max(l, 0)^2 y dmu(y)` over the past, and its matrix, against NumPy."""
+    Q, K, V, x = *rng.normal(size=(3, 2, 2)), rng.normal(size=(9, 2))
+    w = rng.uniform(size=9)
+    law, mu = af.Attention(af.dot_product(Q, K), V, SquaredReLU(), mask=af.Causal()), af.Particles(x, weights=w)
+    matrix = np.tril(np.maximum(x @ Q.T @ K @ x.T, 0) ** 2) * (w / w.sum())[None]
+    np.testing.assert_allclose(law.weights(x, mu), matrix, atol=1e-12)
+    np.testing.assert_allclose(law.at(mu, sums=sums)(x, mu.sequence), matrix @ x @ V.T, atol=1e-12)
+    with pytest.raises(ValueError, match="SquaredReLU attention does not keep a Gaussian Gaussian"):
+        af.Attention(af.dot_product(Q, K), V, SquaredReLU()).at(af.Gaussian(np.zeros(2), np.eye(2)))

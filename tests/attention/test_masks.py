@@ -8,7 +8,7 @@ import pytest
 import attnflow as af
 
 ENGINES = [None, af.Streamed(4, 3), af.Streamed(64, 64)]
-NORMALISATIONS = [af.Softmax(), af.Unnormalized(-0.3), af.Hardmax(), af.Sigmoid(), af.Linear()]
+NORMALIZATIONS = [af.Softmax(), af.Unnormalized(-0.3), af.Hardmax(), af.Sigmoid(), af.Linear()]
 
 
 def visible(mask, s, tau):
@@ -33,7 +33,7 @@ def by_hand(normalize, logits, seen, w):
 
 @pytest.mark.parametrize(
     "normalize",
-    [NORMALISATIONS[0], *(pytest.param(normalize, marks=pytest.mark.long) for normalize in NORMALISATIONS[1:])],
+    [NORMALIZATIONS[0], *(pytest.param(normalize, marks=pytest.mark.long) for normalize in NORMALIZATIONS[1:])],
     ids=lambda n: type(n).__name__,
 )
 @pytest.mark.parametrize("mask", [af.Causal(), af.Window(0.3), af.ALiBi(2.0)], ids=lambda m: type(m).__name__)
@@ -44,7 +44,7 @@ def test_against_explicit_sums(rng, normalize, mask):
     w /= w.sum()
     Q, K, V = rng.normal(size=(3, d, d))
     mu = af.Particles(y, w, order=tau)
-    law = af.Attention(af.squared_distance(Q, K), V, normalize, mask)
+    law = af.Attention(af.squared_distance(Q, K), V, normalize, mask=mask)
     seen, penalty = visible(mask, tau, tau)
     logits = -(((y @ Q.T)[:, None] - (y @ K.T)[None]) ** 2).sum(-1) + penalty
     matrix = by_hand(normalize, logits, seen, w)
@@ -113,8 +113,8 @@ def test_an_explicit_matrix(rng):
 @pytest.mark.long
 def test_who_sees_nobody_does_not_move(rng):
     mu = af.Particles(rng.normal(size=(4, 2)), order=[0.5, 0.6, 0.7, 0.8])
-    for normalize in NORMALISATIONS:
-        velocity = af.simple_attention(1.0, 2, normalize, af.Causal()).at(mu)
+    for normalize in NORMALIZATIONS:
+        velocity = af.simple_attention(1.0, 2, normalize, mask=af.Causal()).at(mu)
         np.testing.assert_array_equal(velocity(jnp.ones((1, 2)), jnp.array([0.1])), 0)
 
 
@@ -149,7 +149,7 @@ def test_a_causal_doubly_stochastic_matrix_is_the_identity():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: af.simple_attention(1.0, 2, af.Sinkhorn(), af.Causal()), r"causal matrix is the identity; use Softmax"),
+        (lambda: af.simple_attention(1.0, 2, af.Sinkhorn(), mask=af.Causal()), r"causal matrix is the identity; use Softmax"),
         (lambda: af.Window(0.0), "width must be positive, got 0.0"),
         (lambda: af.ALiBi(-1.0), "slope must be positive, got -1.0"),
         (lambda: af.Explicit(np.ones((2, 3))), r"a mask matrix must be square \[n, n\], got \[2, 3\]"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow.attention.multi_head import Heads
+from attnflow.attention.stacked import StackedHeads
 
 D, H, N = 8, 2, 7
 gelu = partial(jax.nn.gelu, approximate=False)
@@ -31,7 +31,7 @@ def dense(matrices, biases, heads=H, normalize=None, mask=None):
     for h in range(heads):
         rows = slice(h * p, (h + 1) * p)
         a, b = (biases[name][rows] if name in biases else None for name in ("query_bias", "key_bias"))
-        laws.append(af.Attention(af.dot_product(Q[rows], K[rows], np.sqrt(p), a, b), U[:, rows] @ V[rows], normalize, mask))
+        laws.append(af.Attention(af.dot_product(Q[rows], K[rows], np.sqrt(p), a, b), U[:, rows] @ V[rows], normalize, mask=mask))
     law = heads * af.MultiHead(laws)
     if not biases:
         return law
@@ -182,17 +182,17 @@ def test_sinkhorn_heads_are_doubly_stochastic_and_report_the_worst(rng, sums):
     assert {figure.shape for figure in found.values()} == {()}
     assert found["converged"]
     assert found["iterations"] == max(report["iterations"] for report in reports)
-    cut = af.multi_head(*matrices, H, **biases, normalize=af.Sinkhorn(max_iterations=1))
-    assert not cut.at(mu, sums=sums).report["sinkhorn"]["converged"]
+    stopped = af.multi_head(*matrices, H, **biases, normalize=af.Sinkhorn(max_iterations=1))
+    assert not stopped.at(mu, sums=sums).report["sinkhorn"]["converged"]
 
 
-def test_scalings_are_done_once_a_velocity(rng):
+def test_scalings_are_done_once_per_velocity(rng):
     """The potentials are arrays of the velocity, one row for each head; the tokens are there once."""
     matrices, _ = weights(rng, biased=False)
     law, mu = af.multi_head(*matrices, H, normalize=af.Sinkhorn()), af.Particles(rng.normal(size=(N, D)))
     heads = law.at(mu).heads
-    assert heads.many.velocity.velocity.kernel.scaling.g.shape == (H, N)
-    assert heads.one.velocity.velocity.kernel.clouds.keys.points.shape == (N, D)
+    assert heads.many.velocity.velocity.scaling.g.shape == (H, N)
+    assert heads.one.velocity.velocity.clouds.keys.points.shape == (N, D)
     assert "while" not in str(jax.make_jaxpr(law.at(mu))(mu.points))
 
 
@@ -318,7 +318,7 @@ def test_a_head_of_an_explicit_mask(rng):
     mask = af.Explicit(np.tri(N) > 0)
     law, mu = af.multi_head(*matrices, 1, **biases, mask=mask), af.Particles(rng.normal(size=(N, D)))
     causal = af.multi_head(*matrices, 1, **biases, mask=af.Causal())
-    assert isinstance(law, Heads)
+    assert isinstance(law, StackedHeads)
     assert len(law) == 1
     np.testing.assert_allclose(rate(law, mu), rate(causal, mu), atol=1e-13)
 

@@ -68,7 +68,7 @@ def test_weighted_tokens_under_masks_against_bisection(rng, alpha):
     w /= w.sum()
     mu = af.Particles(y, w)
     for mask in MASKS if alpha == 1.5 else MASKS[:2]:
-        law = af.Attention(af.squared_distance(Q, K, 0.5), V, af.Sparsemax(alpha), mask)
+        law = af.Attention(af.squared_distance(Q, K, 0.5), V, af.Sparsemax(alpha), mask=mask)
         seen, penalty = seen_by(mask, n)
         expected = by_hand(alpha, -2.0 * (((y @ Q.T)[:, None] - (y @ K.T)[None]) ** 2).sum(-1) + penalty, seen, w)
         matrix = law.weights(mu.points, mu)
@@ -122,7 +122,7 @@ def test_a_function_of_the_measure(rng, alpha):
 
 def test_who_sees_nobody_does_not_move(rng):
     mu = af.Particles(rng.normal(size=(6, 2)))
-    law, order = af.simple_attention(2.0, 2, af.Sparsemax(), af.Causal()), jnp.array([-1.0, 0.0])
+    law, order = af.simple_attention(2.0, 2, af.Sparsemax(), mask=af.Causal()), jnp.array([-1.0, 0.0])
     for sums in ENGINES:
 
         def velocity(x, sums=sums):
@@ -136,7 +136,7 @@ def test_factored_heads_and_rotary_positions(rng):
     x, (Q, K, W), out = rng.normal(size=(8, 3)), rng.normal(size=(3, 2, 3)), rng.normal(size=(3, 2))
     mu = af.Particles(x)
     for logit in (af.dot_product(Q, K, 0.2), af.rotary(Q, K, 0.2)):
-        law = af.Attention(logit, (out, W, np.ones(2)), af.Sparsemax(), af.Causal())
+        law = af.Attention(logit, (out, W, np.ones(2)), af.Sparsemax(), mask=af.Causal())
         matrix = law.weights(mu.points, mu)
         assert 0 < np.mean(np.asarray(matrix)[np.tri(8) > 0] == 0) < 1
         for sums in ENGINES:
@@ -153,7 +153,7 @@ def test_on_a_grid():
     np.testing.assert_allclose(law.at(line)(line.points), expected @ y, atol=1e-11)
     assert line.rate(law.at(line)).shape == (30,)
     mu = af.Grid.from_density(lambda x, s: jnp.exp(-((x[:, 0] - s) ** 2) / 2) / np.sqrt(2 * np.pi), [af.Order(4), af.Interval(-5, 6, 20)])
-    law = af.simple_attention(1.5, 1, af.Sparsemax(1.5), af.Causal())
+    law = af.simple_attention(1.5, 1, af.Sparsemax(1.5), mask=af.Causal())
     matrix, tau = law.weights(mu.points, mu), np.asarray(mu.sequence)
     share = np.clip((tau[:, None] - tau[None]) * 4 + 0.5, 0, 1)
     y, w = np.asarray(mu.points)[:, 0], np.asarray(mu.weights)
@@ -172,11 +172,11 @@ def test_derivatives_in_tokens_logit_weights_and_slope(rng, alpha, sums):
     @jax.jit
     def loss(h):
         mu = af.Particles(x + h * dx, w + h * dw)
-        law = af.Attention(af.dot_product(3 * np.eye(2) + h * dA[:2], np.eye(2)), np.eye(2), af.Sparsemax(alpha), af.ALiBi(0.3 + h))
+        law = af.Attention(af.dot_product(3 * np.eye(2) + h * dA[:2], np.eye(2)), np.eye(2), af.Sparsemax(alpha), mask=af.ALiBi(0.3 + h))
         return jnp.sum(law.at(mu, sums=sums)(mu.points, mu.sequence) ** 3)
 
     h, slope = 1e-5, jax.jit(jax.grad(loss))
-    mu, law = af.Particles(x, w), af.simple_attention(3.0, 2, af.Sparsemax(alpha), af.ALiBi(0.3))
+    mu, law = af.Particles(x, w), af.simple_attention(3.0, 2, af.Sparsemax(alpha), mask=af.ALiBi(0.3))
     assert (np.asarray(law.weights(mu.points, mu))[np.tri(6) > 0] == 0).any()
     np.testing.assert_allclose(slope(0.0), (loss(h) - loss(-h)) / (2 * h), rtol=1e-7)
     np.testing.assert_allclose(jax.jit(jax.jacfwd(loss))(0.0), slope(0.0), rtol=1e-11)

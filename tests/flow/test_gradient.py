@@ -42,7 +42,7 @@ def test_extrapolated_starts_save_iterations(heat):
     cold = [int(af.self_bridge(dense[k], 0.05, tolerance=1e-6).iterations) for k in range(24)]
     assert cold[0] == figures["iterations"][0]
     assert sum(figures["iterations"]) <= 0.7 * sum(cold)
-    np.testing.assert_allclose(dense[21].points, af.sinkhorn_step(dense[20], 0.05).points, atol=1e-6)
+    np.testing.assert_allclose(dense[21].points, af.sinkhorn_step(af.Heat(), dense[20], 0.05).points, atol=1e-6)
 
 
 @pytest.mark.long

@@ -229,7 +229,9 @@ def test_traced_stacks_that_leave_the_numbers_say_so():
 @pytest.mark.long
 def test_inside_jit_and_grad(rng):
     x, gain = jnp.asarray(rng.normal(size=(5, 3))), jnp.asarray(rng.normal(size=3))
-    fields = [af.Attention(af.dot_product(*rng.normal(size=(2, 3, 3)) / 2), np.eye(3), n) for n in (af.Softmax(), af.Sinkhorn(1e-13))]
+    fields = [
+        af.Attention(af.dot_product(*rng.normal(size=(2, 3, 3)) / 2), np.eye(3), n) for n in (af.Softmax(), af.Sinkhorn(tolerance=1e-13))
+    ]
 
     def loss(s):
         path = af.layers(fields, af.Particles(s * x), 4, step=0.3 * s, norm=af.LayerNorm(s * gain), place="pre")

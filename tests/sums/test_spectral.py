@@ -185,7 +185,7 @@ def test_dot_products_up_to_large_norms(radius, rng):
 @pytest.mark.long
 def test_sinkhorn_and_energy_on_spectral_sums(rng):
     mu = af.Particles(rng.normal(size=(N, 2)), weights=np.arange(1.0, N + 1))
-    law = af.Attention(af.dot_product(np.eye(2), np.eye(2), temperature=0.5), -np.eye(2), af.Sinkhorn(1e-9))
+    law = af.Attention(af.dot_product(np.eye(2), np.eye(2), temperature=0.5), -np.eye(2), af.Sinkhorn(tolerance=1e-9))
     found = law.at(mu, sums=af.Spectral(1e-12))
     assert found.report["sinkhorn"]["converged"]
     np.testing.assert_allclose(found(mu.points), law.at(mu, sums=af.Dense())(mu.points), atol=1e-8)

@@ -70,7 +70,7 @@ def test_orders_of_the_heat_schemes_on_a_gaussian(step):
         g, eps = af.Gaussian([0.0], [[0.25]]), 1 / count
         for _ in range(count):
             score = af.Affine(-jnp.linalg.inv(g.cov), jnp.zeros(1))
-            g = af.sinkhorn_step(g, eps) if step == "bridge" else af.euler_step(g, score, eps)
+            g = af.sinkhorn_step(af.Heat(), g, eps) if step == "bridge" else af.euler_step(score, g, eps)
         errors.append(float(af.wasserstein2(g, af.heat_flow(af.Gaussian([0.0], [[0.25]]), 1.0))))
     slope = np.polyfit(np.log([1 / 8, 1 / 16, 1 / 32]), np.log(errors), 1)[0]
     assert slope == pytest.approx(2.0 if step == "bridge" else 1.0, abs=0.2)
@@ -80,8 +80,8 @@ def test_one_step_of_both_schemes():
     """W2(Euler, bridge) = eps^2 / (8 s^3) (1 + o(1)) for N(0, s^2)."""
     s, eps = 0.8, 1e-3
     g = af.Gaussian([0.0], [[s**2]])
-    euler = af.euler_step(g, af.Affine(-jnp.linalg.inv(g.cov), jnp.zeros(1)), eps)
-    assert float(af.wasserstein2(af.sinkhorn_step(g, eps), euler)) == pytest.approx(eps**2 / (8 * s**3), rel=0.01)
+    euler = af.euler_step(af.Affine(-jnp.linalg.inv(g.cov), jnp.zeros(1)), g, eps)
+    assert float(af.wasserstein2(af.sinkhorn_step(af.Heat(), g, eps), euler)) == pytest.approx(eps**2 / (8 * s**3), rel=0.01)
 
 
 @pytest.mark.long
@@ -90,7 +90,7 @@ def test_the_step_is_sinkhorn_attention(rng):
     mu, eps = af.Particles(rng.normal(size=(50, 2))), 0.4
     law = af.Attention(af.dot_product(np.eye(2), np.eye(2), temperature=eps), -np.eye(2), af.Sinkhorn())
     layer = af.layers([af.normalized_update(law)], mu, depth=1).final
-    np.testing.assert_allclose(af.sinkhorn_step(mu, eps).points, layer.points, atol=1e-12)
+    np.testing.assert_allclose(af.sinkhorn_step(af.Heat(), mu, eps).points, layer.points, atol=1e-12)
 
 
 def test_heat_flow_of_a_mixture_by_characteristics():
@@ -148,4 +148,4 @@ def test_bad_input_is_named(rng):
     with pytest.warns(UserWarning, match="did not converge: error .* after 1 iterations; raise max_iterations"):
         af.self_bridge(mu, 0.3, max_iterations=1)
     with pytest.raises(TypeError, match="the score of a Gaussian is an Affine map"):
-        af.euler_step(af.Gaussian([0.0], [[1.0]]), lambda x: x, 0.1)
+        af.euler_step(lambda x: x, af.Gaussian([0.0], [[1.0]]), 0.1)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import attnflow as af
-from attnflow.transport.choose import _directions, score_loss
+from attnflow.transport.choose_eps import _directions, score_loss
+
+KEY = jax.random.key(0)
 
 SCORES = (af.kernel_score, af.bridge_score, af.richardson_score)
 MIX = af.GaussianMixture([0.5, 0.5], [[-1.5, 0.0], [1.5, 0.0]], [np.eye(2) / 2] * 2)
@@ -24,7 +26,7 @@ def cloud() -> af.Particles:
 @pytest.fixture(scope="module")
 def quick(cloud):
     """Its choice for the kernel score, which takes no iteration."""
-    return af.choose_eps(cloud, af.kernel_score)
+    return af.choose_eps(cloud, af.kernel_score, key=KEY)
 
 
 def squared_errors(score, mu, epsilons, density):
@@ -49,7 +51,8 @@ def test_the_loss_is_the_squared_error_less_the_fisher_information(rng):
     for score in (af.kernel_score, af.richardson_score):
         s = eqx.filter_jit(score(few, 0.7))
         value = np.asarray(s(rho.points))
-        losses = np.asarray(score_loss(score(few, 0.7), rho.points, jnp.asarray(_directions(len(rho.points), 2, np.float64))))
+        directions = jnp.asarray(_directions(rho.points.shape, np.dtype(float), key=KEY))
+        losses = np.asarray(score_loss(score(few, 0.7), rho.points, directions))
         slopes = [np.asarray(s(rho.points + h * e[None]) - s(rho.points - h * e[None]))[:, i] / (2 * h) for i, e in enumerate(np.eye(2))]
         np.testing.assert_allclose(losses, np.sum(value**2, axis=1) + 2 * sum(slopes), atol=1e-7)
         expected = np.asarray(rho.weights) @ np.sum((value - exact) ** 2 - exact**2, axis=1)
@@ -57,7 +60,7 @@ def test_the_loss_is_the_squared_error_less_the_fisher_information(rng):
 
 
 def test_in_many_dimensions_the_divergence_is_right_on_average(rng):
-    matrix, directions = jnp.asarray(rng.normal(size=(20, 20))), jnp.asarray(_directions(2000, 20, np.float64))
+    matrix, directions = jnp.asarray(rng.normal(size=(20, 20))), jnp.asarray(_directions((2000, 20), np.dtype(float), key=KEY))
     losses = score_loss(lambda x: x @ matrix.T, jnp.zeros((2000, 20)), directions)
     # Of one sign vector the deviation is at most sqrt(2) |M|, of these 32,000 it is far less.
     assert abs(np.mean(losses) / 2 - np.trace(matrix)) < 4 * np.sqrt(2 / 32_000) * np.linalg.norm(matrix)
@@ -67,7 +70,7 @@ def test_in_many_dimensions_the_divergence_is_right_on_average(rng):
 @pytest.mark.long
 def test_the_choice_is_near_the_best(score, cloud):
     """The root mean square error is within a factor 2 of the best, and the losses differ as the squared errors do."""
-    choice = af.choose_eps(cloud, score)
+    choice = af.choose_eps(cloud, score, key=KEY)
     errors = squared_errors(score, cloud, choice.epsilons, MIX)
     best = list(choice.epsilons).index(choice)
     assert np.sqrt(errors[best]) < 2 * np.sqrt(errors.min())
@@ -90,7 +93,7 @@ def test_weighted_tokens_of_an_anisotropic_density():
     drawn = wide.sample(N, key=jax.random.key(5)).points
     log_wide = -jnp.sum(drawn**2, axis=1) / 6
     mu = af.Particles(drawn, weights=jnp.exp(narrow.log_density(drawn) - log_wide))
-    choice = af.choose_eps(mu)
+    choice = af.choose_eps(mu, key=KEY)
     errors = squared_errors(af.bridge_score, mu, choice.epsilons, narrow)
     assert np.sqrt(errors[list(choice.epsilons).index(choice)]) < 2 * np.sqrt(errors.min())
 
@@ -102,8 +105,8 @@ def test_the_choice_is_that_of_the_measure(cloud, quick):
     twins = af.Particles(np.concatenate([points[::-1], points[: N // 2]]))
     heavy = af.Particles(points, weights=np.where(np.arange(N) < N // 2, 2.0, 1.0))
     ghosts = af.Particles(np.concatenate([points, points + 0.01]), weights=np.repeat([1.0, 0.0], N))
-    np.testing.assert_allclose(af.choose_eps(ghosts, af.kernel_score).losses, quick.losses, rtol=1e-9)
-    doubled = [af.choose_eps(mu, af.kernel_score) for mu in (twins, heavy)]
+    np.testing.assert_allclose(af.choose_eps(ghosts, af.kernel_score, key=KEY).losses, quick.losses, rtol=1e-9)
+    doubled = [af.choose_eps(mu, af.kernel_score, key=KEY) for mu in (twins, heavy)]
     np.testing.assert_allclose(doubled[0].losses, doubled[1].losses, rtol=1e-9)
     assert doubled[0] == doubled[1]
     assert abs(doubled[0].losses - quick.losses).max() > 0.01
@@ -116,7 +119,7 @@ def test_the_losses_are_weighted_by_hand(rng):
     """Two folds and two candidates, with the score of a kernel density written down."""
     points, w, epsilons = rng.normal(size=(12, 1)), rng.uniform(1, 3, size=12), np.array([0.3, 0.6])
     with pytest.warns(UserWarning, match="at an end of the candidates"):
-        choice = af.choose_eps(af.Particles(points, weights=w), af.kernel_score, epsilons, folds=2, key=jax.random.key(2))
+        choice = af.choose_eps(af.Particles(points, weights=w), af.kernel_score, epsilons=epsilons, folds=2, key=jax.random.key(2))
     rank = np.argsort(points[:, 0])[np.asarray(jax.random.permutation(jax.random.key(2), 12))]
     for eps, loss in zip(epsilons, choice.losses):
         total = 0.0
@@ -132,13 +135,13 @@ def test_the_losses_are_weighted_by_hand(rng):
 def test_a_range_goes_on_beyond_its_ends_or_says_so(rng, cloud):
     # A score of the user's own, in other units: more than the variance is best.
     few = af.Particles(rng.normal(size=(12, 1)))
-    choice = af.choose_eps(few, lambda mu, eps: af.kernel_score(mu, eps / 100), folds=2)
+    choice = af.choose_eps(few, lambda mu, eps: af.kernel_score(mu, eps / 100), folds=2, key=KEY)
     assert choice.epsilons[0] < choice < choice.epsilons[-1]
     assert choice > few.cov[0, 0]
     with pytest.warns(UserWarning, match="eps = 10: the best may lie beyond; give epsilons that reach lower"):
-        assert af.choose_eps(few, af.kernel_score, [10, 20], folds=2) == 10
+        assert af.choose_eps(few, af.kernel_score, epsilons=[10, 20], folds=2, key=KEY) == 10
     with pytest.warns(UserWarning, match=r"eps = 0.02: the best may lie beyond; give epsilons that reach higher"):
-        assert af.choose_eps(cloud, af.kernel_score, [0.02, 0.01]) == 0.02
+        assert af.choose_eps(cloud, af.kernel_score, epsilons=[0.02, 0.01], key=KEY) == 0.02
 
 
 def test_a_choice_is_a_number(cloud, quick):
@@ -154,20 +157,20 @@ def test_a_choice_is_a_number(cloud, quick):
 def test_bad_input_is_named(rng, cloud):
     for mu in (MIX, af.Gaussian([0.0], [[1.0]]), af.samplers.sphere(20, 3, key=jax.random.key(0))):
         with pytest.raises(TypeError, match="a sample of tokens in R.*, got " + type(mu).__name__):
-            af.choose_eps(mu)
+            af.choose_eps(mu, key=KEY)
     with pytest.raises(ValueError, match="at least 10 tokens at different places, got 9"):
-        af.choose_eps(af.Particles(rng.normal(size=(9, 2))))
+        af.choose_eps(af.Particles(rng.normal(size=(9, 2))), key=KEY)
     with pytest.raises(ValueError, match="at least 10 tokens at different places, got 1"):
-        af.choose_eps(af.Particles(np.ones((50, 2))))
+        af.choose_eps(af.Particles(np.ones((50, 2))), key=KEY)
     with pytest.raises(ValueError, match=r"epsilons must be positive, got -1.0"):
-        af.choose_eps(cloud, epsilons=[0.1, -1.0])
+        af.choose_eps(cloud, epsilons=[0.1, -1.0], key=KEY)
     with pytest.raises(ValueError, match=r"epsilons must be at least two different numbers, got 0.1 alone"):
-        af.choose_eps(cloud, epsilons=[0.1, 0.1])
+        af.choose_eps(cloud, epsilons=[0.1, 0.1], key=KEY)
     with pytest.raises(ValueError, match=r"epsilons must be finite, got nan"):
-        af.choose_eps(cloud, epsilons=[0.1, np.nan])
+        af.choose_eps(cloud, epsilons=[0.1, np.nan], key=KEY)
     with pytest.raises(ValueError, match="folds must be between 2 and half the number of places, 400, got 1"):
-        af.choose_eps(cloud, folds=1)
+        af.choose_eps(cloud, folds=1, key=KEY)
     with pytest.raises(TypeError, match=r"score must be af.bridge_score, .*, got 0.1"):
-        af.choose_eps(cloud, 0.1)
+        af.choose_eps(cloud, 0.1, key=KEY)
     with pytest.raises(ValueError, match="outside jit and grad"):
-        jax.jit(lambda x: af.choose_eps(af.Particles(x)))(cloud.points)
+        jax.jit(lambda x: af.choose_eps(af.Particles(x), key=KEY))(cloud.points)

@@ -115,6 +115,6 @@ def test_what_it_cannot_do_is_refused_in_one_line(pair, call, message):
 def test_at_the_tokens_the_engine_of_the_bridge_serves():
     mu = af.samplers.normal(300, 2, key=jax.random.key(0))
     found = af.self_bridge(mu, 0.5, sums=af.Spectral(1e-10))
-    assert found.at_tokens().engines == found.pull().engines == (found.kernel.engine,)
+    assert found.pull_at_tokens().engines == found.pull().engines == (found.kernel.engine,)
     np.testing.assert_allclose(found.barycentric(), found.barycentric(mu.points), atol=1e-8)
-    np.testing.assert_allclose(found.at_tokens()(mu.points), found.barycentric() - mu.points, atol=1e-12)
+    np.testing.assert_allclose(found.pull_at_tokens()(mu.points), found.barycentric() - mu.points, atol=1e-12)

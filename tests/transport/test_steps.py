@@ -81,9 +81,9 @@ def test_tokens_follow_the_gaussian_picture():
         closed, moved = flow.step(start, eps).measure, flow.step(tokens, eps).measure
         np.testing.assert_allclose(moved.mean, closed.mean, atol=1e-8)
         np.testing.assert_allclose(moved.cov, closed.cov, atol=1e-8)
-    np.testing.assert_array_equal(af.sinkhorn_step(tokens, eps).points, af.Heat().step(tokens, eps).measure.points)
+    np.testing.assert_array_equal(af.sinkhorn_step(af.Heat(), tokens, eps).points, af.Heat().step(tokens, eps).measure.points)
     np.testing.assert_allclose(
-        af.euler_step(tokens, af.kernel_score(tokens, eps), eps).points, af.Heat(af.kernel_score).step(tokens, eps).measure.points
+        af.euler_step(af.kernel_score(tokens, eps), tokens, eps).points, af.Heat(af.kernel_score).step(tokens, eps).measure.points
     )
 
 
@@ -136,7 +136,7 @@ def test_bad_input_is_named(rng):
     mu = af.Particles(rng.normal(size=(400, 1)) * 2)
     with pytest.raises(ValueError, match=r"at least 2 effective tokens, got 1: the target has lighter tails"):
         af.KullbackLeibler(af.Gaussian([0.0], [[0.2]])).step(mu, 0.1)
-    with pytest.raises(ValueError, match="the target must be wider than the law"):
+    with pytest.raises(ValueError, match="the target must be wider than mu"):
         af.KullbackLeibler(TARGET).step(af.Gaussian([0.0], [[2.0]]), 0.1)
     with pytest.raises(TypeError, match="a Gaussian stays one only towards a Gaussian, got GaussianMixture"):
         af.KullbackLeibler(MIX).step(af.Gaussian([0.0], [[0.2]]), 0.1)

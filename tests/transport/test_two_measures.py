@@ -149,7 +149,7 @@ def test_bad_input_is_named(clouds, rng):
     mu, nu = clouds
     with pytest.raises(ValueError, match=r"one space, got R\^2 and R\^1"):
         af.bridge(mu, af.Particles(rng.normal(size=(5, 1))), 0.1)
-    with pytest.raises(ValueError, match="start must have one number a token, 70, got 50"):
+    with pytest.raises(ValueError, match="start must have one number per token, 70, got 50"):
         af.bridge(mu, nu, 0.1, start=np.zeros(50))
     with pytest.raises(ValueError, match="a score comes from the bridge of a measure to itself"):
         af.bridge(mu, nu, 1.0).score(mu.points)

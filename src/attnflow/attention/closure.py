@@ -4,12 +4,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._check import field, measure
+from attnflow._types import Scalar
 from attnflow.attention.law import Law
 from attnflow.measures import Gaussian, Particles, velocity_of
 from attnflow.measures.velocity import moved
 
 
-def closure_residual(law: Law, mu: Particles, t: float = 0.0) -> Float[Array, ""]:
+def closure_residual(law: Law, mu: Particles, t: Scalar = 0.0) -> Float[Array, ""]:
     r"""The relative $L^2(\mu)$ distance between the velocity of the cloud and that of the Gaussian with its mean and covariance.
 
     With $\Gamma_N$ the velocity of the Gaussian it is $(\int |\Gamma_\mu - \Gamma_N|^2 \,d\mu / \int |\Gamma_\mu|^2 \,d\mu)^{1/2}$: 0 when

@@ -1,14 +1,15 @@
 """An attention law: logit x normalization x value."""
 
 import abc
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import ArrayLike, Scalar
 from attnflow.attention.normalizations.base import Normalization
 from attnflow.attention.normalizations.softmax import Softmax
 from attnflow.measures import Affine, FlowingMeasure, Velocity
@@ -18,12 +19,18 @@ from attnflow.numerics.arrays import array, cast, floats, known, on_host, rows, 
 from attnflow.numerics.linalg import is_psd
 from attnflow.sums import Gap, Logit, Mask, Quadratic, Request
 
+if TYPE_CHECKING:
+    # A matrix, or its factors (O, W) or (O, W, bias).
+    Value: TypeAlias = ArrayLike | tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike]
+else:
+    Value = Any
+
 
 class Law(Field):
     """A field made of attention, which has a matrix to look at."""
 
     @abc.abstractmethod
-    def weights(self, x: Float[Array, "m d"], mu: Any, order: Float[Array, " m"] | None = None) -> Float[Array, "... m n"]:
+    def weights(self, x: ArrayLike, mu: FlowingMeasure, order: ArrayLike | None = None) -> Float[Array, "... m n"]:
         """The attention matrix: row $i$ says how the query $x_i$ weighs the tokens of `mu`.
 
         Under a mask or with positions `order` is that of the queries; without it the queries are the tokens of `mu`, row by row.
@@ -49,7 +56,7 @@ class Attention(Law):
     normalize: Normalization
     mask: Mask | None
 
-    def __init__(self, logit: Logit, value: Any, normalize: Normalization | None = None, mask: Mask | None = None):
+    def __init__(self, logit: Logit, value: Value, normalize: Normalization | None = None, *, mask: Mask | None = None) -> None:
         self.logit = check.instance("logit", logit, Logit, "a Logit", "give af.Attention(af.dot_product(Q, K), V)")
         self.out, self.inner = _factors(value) if isinstance(value, tuple) else (square("value", value), None)
         due = "a normalization such as af.Softmax()"
@@ -57,17 +64,17 @@ class Attention(Law):
         self.mask = None if mask is None else check.instance("mask", mask, Mask, "a mask such as af.Causal()")
         if mask is not None:
             self.normalize.check_maskable()
-        columns = (self.out if self.inner is None else self.inner.matrix).shape[1]
-        if columns != logit.dim:
-            got = list(self.out.shape) if self.inner is None else list(self.inner.matrix.shape)
-            raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {got}")
+        rows = self.out if self.inner is None else self.inner.matrix
+        if rows.shape[1] != logit.dim:
+            raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {list(rows.shape)}")
 
     @property
     def value(self) -> Array:
         """$V$, formed where it is given by factors."""
         return self.out if self.inner is None else self.out @ self.inner.matrix
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
+        """The velocity of `mu`."""
         check_at(mu, t, sums)
         law = self._fitted(mu)
         mu.check_law(law)
@@ -84,18 +91,21 @@ class Attention(Law):
             average = average.then(law.inner.matrix)
         return average.then(law.out).checked(mu.dim)
 
-    def weights(self, x: Float[Array, "m d"], mu: Any, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+    def weights(self, x: ArrayLike, mu: FlowingMeasure, order: ArrayLike | None = None) -> Float[Array, "m n"]:
+        """The attention matrix: row $i$ says how the query $x_i$ weighs the tokens of `mu`."""
         check.measure("mu", mu, FlowingMeasure, "Particles or a Grid")
-        law, x = self._fitted(mu), rows("x", x, mu.dim).astype(mu.dtype)
+        law, queries = self._fitted(mu), rows("x", x, mu.dim).astype(mu.dtype)
         mu.check_law(law)
-        atoms, order = mu.atoms(law.mask, law.logit.positional), query_order(order, x)
-        if order is None and atoms.order is not None:
-            if len(x) != len(atoms.points):
-                raise ValueError(f"a masked law needs the order of the queries, got {len(x)} queries without; call weights(x, mu, order)")
-            order = atoms.order
-        if order is not None and mu.order_axis is not None:
-            mu.order_axis.check(order)
-        return law.normalize.weights(law.logit, x, atoms, None if order is None else array(order, x.dtype))
+        atoms, places = mu.atoms(law.mask, law.logit.positional), query_order(order, queries)
+        if places is None and atoms.order is not None:
+            if len(queries) != len(atoms.points):
+                raise ValueError(
+                    f"a masked law needs the order of the queries, got {len(queries)} queries without; call weights(x, mu, order)"
+                )
+            places = atoms.order
+        if places is not None and mu.order_axis is not None:
+            mu.order_axis.check(places)
+        return law.normalize.weights(law.logit, queries, atoms, None if places is None else array(places, queries.dtype))
 
     def _fitted(self, mu: FlowingMeasure) -> "Attention":
         """This law in the precision of the measure, refused if the dimensions differ."""
@@ -105,7 +115,7 @@ class Attention(Law):
 
 
 class InOrder(Of):
-    """A velocity that depends on the order of its queries: they come in order, so that a streamed sum can skip what nobody sees."""
+    """A velocity that depends on the order of its queries: they come in order, so that a streamed sum can skip what no query sees."""
 
     velocity: Velocity
     mask: Mask | None
@@ -137,7 +147,7 @@ class OnCells(Of):
         return self.velocity(x, order)
 
     @property
-    def report(self) -> dict[str, PyTree]:
+    def report(self) -> dict[str, Any]:
         """One over the square of the width of the kernel: the largest singular value of the matrix."""
         form = self.form
         if known(form):
@@ -147,7 +157,7 @@ class OnCells(Of):
         return self.velocity.report | {"sharpness": sharpness}
 
 
-def _factors(value: tuple) -> tuple[Array, Affine]:
+def _factors(value: tuple[ArrayLike, ...]) -> tuple[Array, Affine]:
     """A value given by its factors, `O [d, e]`, `W [e, d]` and a bias `[e]` that may be left out."""
     if len(value) not in (2, 3):
         raise ValueError(f"value must be a matrix [d, d] or its factors (O, W) or (O, W, bias), got {len(value)} of them")
@@ -165,10 +175,10 @@ def _has_bias(inner: Affine) -> bool:
     return not known(inner.offset) or bool(np.asarray(inner.offset).any())
 
 
-def simple_attention(beta: Any, dim: int, normalize: Normalization | None = None, mask: Mask | None = None) -> Attention:
+def simple_attention(beta: Scalar, dim: int, normalize: Normalization | None = None, *, mask: Mask | None = None) -> Attention:
     r"""$V = I$, $A = \beta I$: SA of arXiv:2312.10794 with softmax, USA with `Unnormalized()`."""
     number = floats("beta", beta, "")
     check.count("dim", dim, cure="the dimension of the tokens, simple_attention(beta, dim)")
     eye = array(np.eye(dim, dtype=number.dtype))
     A = on_host(lambda beta, eye: beta * eye, number, eye)
-    return Attention(Quadratic(A, psd=is_psd(A), gap=Gap(number)), eye, normalize, mask)
+    return Attention(Quadratic(A, psd=is_psd(A), gap=Gap(number)), eye, normalize, mask=mask)

@@ -1,11 +1,10 @@
-"""The limit of softmax attention on the sphere at zero temperature, for laws of full support."""
-
-from typing import Any
+"""The limit of softmax attention on the sphere at zero temperature, for measures of full support."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._check import instance
+from attnflow._types import ArrayLike, Scalar
 from attnflow.measures import FlowingMeasure, Velocity
 from attnflow.measures.field import Field, check_at
 from attnflow.numerics.arrays import cast, rows, square
@@ -29,7 +28,7 @@ class ZeroTemperature(Field):
     logit: Logit
     value: Float[Array, "d d"]
 
-    def __init__(self, logit: Logit, value: Any):
+    def __init__(self, logit: Logit, value: ArrayLike) -> None:
         instance("logit", logit, Logit, "a Logit", "give af.ZeroTemperature(af.dot_product(Q, K), V)")
         self.logit, self.value = logit, square("value", value)
         if logit.form.P is not None or logit.form.p is not None:
@@ -37,17 +36,18 @@ class ZeroTemperature(Field):
         if len(self.value) != logit.dim:
             raise ValueError(f"value must be [{logit.dim}, {logit.dim}] like the tokens of the logit, got {list(self.value.shape)}")
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> "Towards":
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> "TowardsNearestKey":
+        """The velocity, which is the same for every measure."""
         check_at(mu, t, sums)
         if mu.space.radius != 1:
             raise ValueError(f"the limit at zero temperature is for tokens or a Grid on the Sphere, got {type(mu).__name__} elsewhere")
         if mu.dim != self.logit.dim:
             raise ValueError(f"the law acts on R^{self.logit.dim}, got a measure on R^{mu.dim}")
         mu.check_symmetry(self)
-        return cast(Towards(self.logit.form.A, self.value), mu.dtype)
+        return cast(TowardsNearestKey(self.logit.form.A, self.value), mu.dtype)
 
 
-class Towards(Velocity):
+class TowardsNearestKey(Velocity):
     """`x -> V A x / |A x|`."""
 
     A: Float[Array, "d d"]

@@ -173,8 +173,8 @@ def _euler_step(mu: Any, now: Any, eps: float) -> Any:
     """With the score of mu itself if it is a Gaussian; tokens with that of the current exact density."""
     if isinstance(mu, af.Gaussian):
         inverse = jnp.linalg.inv(mu.cov)
-        return af.euler_step(mu, af.Affine(-inverse, inverse @ mu.mean), eps)
-    return af.euler_step(mu, partial(_score, now), eps)
+        return af.euler_step(af.Affine(-inverse, inverse @ mu.mean), mu, eps)
+    return af.euler_step(partial(_score, now), mu, eps)
 
 
 def _moved(mu: Any, now: Any, eps: float) -> Any:

@@ -26,7 +26,7 @@ from attnflow import _check as check
 from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles, quadrature
 from attnflow.measures.quadrature import integral
 from attnflow.numerics.arrays import array, floats, known, rows
-from attnflow.transport.bridge import self_bridge
+from attnflow.transport.bridge.solve import self_bridge
 
 # Entries of a coupling below this share of the largest are round-off.
 _FLOOR = 1e-13

@@ -1,28 +1,22 @@
 """The density of tokens, smoothed by a Gaussian kernel, with sums on every engine."""
 
-from functools import singledispatch
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._types import ArrayLike
 from attnflow.measures import Measure, Particles
 from attnflow.measures.velocity import Velocity
-from attnflow.numerics.arrays import floats
+from attnflow.numerics.arrays import rows
 from attnflow.sums import Atoms, Request, average, isotropic, log_integral
 
 
-@singledispatch
 def smoothed(mu: Measure, eps: Float[Array, ""], sums: Request | None) -> Any:
     r"""$\rho \ast \mathcal{N}(0, \varepsilon I)$, with its `log_density` and `score_map`: the heat flow for time $\varepsilon$, and for
     tokens a sum over them."""
-    return mu.heat(eps)
-
-
-@smoothed.register(Particles)
-def _(mu: Particles, eps: Float[Array, ""], sums: Request | None) -> "KernelDensity":
-    return KernelDensity(mu, eps, sums)
+    return KernelDensity(mu, eps, sums) if isinstance(mu, Particles) else mu.heat(eps)
 
 
 class KernelDensity(eqx.Module):
@@ -32,7 +26,7 @@ class KernelDensity(eqx.Module):
     eps: Float[Array, ""]
     sums: Request | None
 
-    def log_density(self, x: Any) -> Float[Array, " m"]:
+    def log_density(self, x: ArrayLike) -> Float[Array, " m"]:
         """The logarithm of the density at every row of `x`."""
         mu = self.measure
         inner = log_integral(isotropic(1 / self.eps, mu.dim), self.rows(x), Atoms(mu.points, mu.log_weights), self.sums)
@@ -43,7 +37,7 @@ class KernelDensity(eqx.Module):
         return KernelScore(self)
 
     def entropy(self) -> Float[Array, ""]:
-        """Its entropy relative to the tokens, an estimate of that of their law."""
+        """Its cross-entropy with the tokens, an estimate of the entropy of the density that they are a sample of."""
         logs = self.log_density(self.measure.points)
         return -self.measure.integrate(lambda _: logs)
 
@@ -51,11 +45,9 @@ class KernelDensity(eqx.Module):
         """The mean square of its score at the tokens."""
         return self.measure.integrate(lambda x: jnp.sum(self.score_map()(x) ** 2, axis=1))
 
-    def rows(self, x: Any) -> Float[Array, "m d"]:
-        x = floats("x", x, "m d").astype(self.measure.dtype)
-        if x.shape[1] != self.measure.dim:
-            raise ValueError(f"x must have rows in R^{self.measure.dim} like the tokens, got {list(x.shape)}")
-        return x
+    def rows(self, x: ArrayLike) -> Float[Array, "m d"]:
+        """Points `[m, d]`, refused unless they are in the space of the tokens."""
+        return rows("x", x, self.measure.dim).astype(self.measure.dtype)
 
 
 class KernelScore(Velocity):
@@ -63,9 +55,9 @@ class KernelScore(Velocity):
 
     density: KernelDensity
 
-    def __call__(self, x: Any, order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
-        mu, eps, x = self.density.measure, self.density.eps, self.density.rows(x)
-        # About the middle: far from the origin the difference of average and x would have lost its digits.
-        u, keys = x - mu.mean[None], Atoms(mu.points - mu.mean[None], mu.log_weights)
+    def __call__(self, x: ArrayLike, order: Float[Array, " m"] | None = None) -> Float[Array, "m d"]:
+        mu, eps, points = self.density.measure, self.density.eps, self.density.rows(x)
+        # About the mean: far from the origin the difference of average and x would have lost its digits.
+        u, keys = points - mu.mean[None], Atoms(mu.points - mu.mean[None], mu.log_weights)
         _, mean = average(isotropic(1 / eps, mu.dim), u, keys, self.density.sums)
         return (mean - u) / eps

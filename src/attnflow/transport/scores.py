@@ -13,24 +13,34 @@ A fluctuation of the tokens with wave number k passes with the factor `e^{-q/2}`
 `q = eps k^2`: what has less bias has more variance.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from jaxtyping import Array
 
 from attnflow._check import measure
+from attnflow._types import Scalar
 from attnflow.measures import Measure
 from attnflow.measures.velocity import Velocity
 from attnflow.numerics.arrays import array, positive
 from attnflow.sums import Request, check_request
-from attnflow.transport.bridge import self_bridge
+from attnflow.transport.bridge.solve import self_bridge
 from attnflow.transport.kernel_density import smoothed
 
+if TYPE_CHECKING:
+    # What makes a score from a measure and a temperature: `(mu, eps) -> score`.
+    Estimator: TypeAlias = Callable[..., Callable[..., Array]]
+else:
+    Estimator = Any
 
-def bridge_score(mu: Measure, eps: Any, **options: Any) -> Velocity:
+
+def bridge_score(mu: Measure, eps: Scalar, **options: Any) -> Velocity:
     r"""$2 (B(x) - x) / \varepsilon$ with the barycentric map $B$ of the self-bridge. Options are those of `self_bridge`; `Affine` for a
     `Gaussian`."""
     return self_bridge(mu, eps, **options).score_map()
 
 
-def kernel_score(mu: Measure, eps: Any, sums: Request | None = None) -> Velocity:
+def kernel_score(mu: Measure, eps: Scalar, *, sums: Request | None = None) -> Velocity:
     r"""$\nabla\log(\rho \ast \mathcal{N}(0, \varepsilon I))(x) = (E[y|x] - x) / \varepsilon$, $E$ the softmax of
     $-|x-y|^2 / (2\varepsilon)$: the score of the kernel density.
 
@@ -39,15 +49,15 @@ def kernel_score(mu: Measure, eps: Any, sums: Request | None = None) -> Velocity
     """
     mu = measure("mu", mu, Measure, "tokens in R^d, a Gaussian or a mixture")
     check_request(sums)
-    eps = array(positive("eps", eps), mu.dtype)
+    bandwidth = array(positive("eps", eps), mu.dtype)
     if not mu.space.flat:
         raise TypeError(f"mu: a kernel score is for tokens in R^d, got {type(mu).__name__} on the {type(mu.space).__name__}")
-    return smoothed(mu, eps, sums).score_map()
+    return smoothed(mu, bandwidth, sums).score_map()
 
 
-def richardson_score(mu: Measure, eps: Any, **options: Any) -> Velocity:
+def richardson_score(mu: Measure, eps: Scalar, **options: Any) -> Velocity:
     r"""$2 s_{\varepsilon/2}(x) - s_\varepsilon(x)$, $s$ the bridge score: their biases $\varepsilon b + O(\varepsilon^3)$ cancel to
     $O(\varepsilon^3)$. Options are those of `self_bridge`; `Affine` for a `Gaussian`."""
-    eps = positive("eps", eps)
-    fine, coarse = (bridge_score(mu, size, **options) for size in (eps / 2, eps))
+    size = positive("eps", eps)
+    fine, coarse = (bridge_score(mu, each, **options) for each in (size / 2, size))
     return fine.scaled(2.0) + coarse.scaled(-1.0)

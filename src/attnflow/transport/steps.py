@@ -1,6 +1,6 @@
 """One step of a gradient flow of measures: by a bridge, or by explicit Euler with a score.
 
-The barycentric map B of the bridge of a law sigma to itself moves a point by `D(x) = B(x) - x = eps/2 grad log sigma(x) + O(eps^2)`; an
+The barycentric map B of the bridge of a measure sigma to itself moves a point by `D(x) = B(x) - x = eps/2 grad log sigma(x) + O(eps^2)`; an
 estimate s of the score by `D(x) = eps/2 s(x)`. Every flow here moves by such a pull D for a time eps (after arXiv:2406.10823):
 
 - heat, `d_t rho = 1/2 Laplace rho`: `x <- x - D(x)` of rho itself; reverse heat: `x <- x + D(x)`;
@@ -11,8 +11,7 @@ estimate s of the score by `D(x) = eps/2 s(x)`. Every flow here moves by such a 
 import abc
 import math
 from collections.abc import Callable
-from functools import singledispatch
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import equinox as eqx
 import jax
@@ -21,53 +20,54 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import RowFunction, Scalar
 from attnflow.measures import Affine, FlowingMeasure, Gaussian, Measure, Particles
 from attnflow.measures.velocity import Mapped, Velocity, as_velocity
 from attnflow.numerics.arrays import array, known, positive
-from attnflow.transport.bridge import self_bridge
-from attnflow.transport.pairs import ByPair
+from attnflow.transport.bridge.base import Bridge
+from attnflow.transport.bridge.solve import self_bridge
+from attnflow.transport.scores import Estimator
+
+if TYPE_CHECKING:
+    # A measure with a density in closed form, or a function of rows of points in its place.
+    Target: TypeAlias = Measure | Callable[[Array], Array]
+else:
+    Target = Any
 
 
-def sinkhorn_step(mu: FlowingMeasure, eps: Any, **options: Any) -> FlowingMeasure:
-    r"""$x \leftarrow 2x - B(x)$ with the barycentric map $B$ of the self-bridge: the heat flow $\partial_t \rho = \frac12 \Delta\rho$ for
-    time $\varepsilon$.
+def sinkhorn_step(flow: "Flow", mu: FlowingMeasure, eps: Scalar, **options: Any) -> FlowingMeasure:
+    r"""The measure after one step of a flow for a time $\varepsilon$; for `Heat()` it is $x \leftarrow 2x - B(x)$ with the barycentric map
+    $B$ of the self-bridge.
 
-    Sinkhorn attention with $A = I / \varepsilon$, $V = -I$ in the normalized frame makes the same step. Options are those of `self_bridge`.
+    Sinkhorn attention with $A = I / \varepsilon$, $V = -I$ in the normalized frame makes the same step of the heat flow. Options are those
+    of `self_bridge`, or of the flow's estimator of the score.
     """
-    return Heat().step(mu, eps, **options).measure
+    return check.instance("flow", flow, Flow, "a flow such as af.Heat()").step(mu, eps, **options).measure
 
 
-def euler_step(mu: FlowingMeasure, score: Callable, eps: Any) -> FlowingMeasure:
+def euler_step(score: RowFunction, mu: FlowingMeasure, eps: Scalar) -> FlowingMeasure:
     r"""$x \leftarrow x - \frac{\varepsilon}{2} s(x)$: explicit Euler for the characteristics of the heat flow. The `score` $s$ is
     $\nabla\log\rho$, and nothing else; for a Gaussian it is an `Affine` map."""
-    mu = check.measure("mu", mu, FlowingMeasure)
     check.function("score", score, "a map of rows of points, grad log rho")
-    return mu.push(_score_for(mu, score).step(-array(positive("eps", eps), mu.dtype) / 2))
-
-
-@singledispatch
-def _score_for(mu: Any, score: Any) -> Velocity:
-    return as_velocity(score)
-
-
-@_score_for.register(Gaussian)
-def _(mu: Gaussian, score: Any) -> Velocity:
-    return check.instance("score", score, Affine, "Affine, as the score of a Gaussian is an Affine map")
+    mu = check.measure("mu", mu, FlowingMeasure)
+    if isinstance(mu, Gaussian):
+        check.instance("score", score, Affine, "Affine, as the score of a Gaussian is an Affine map")
+    return mu.push(as_velocity(score).step(-array(positive("eps", eps), mu.dtype) / 2))
 
 
 class Step(eqx.Module):
     """What a step gives: the measure after it, the bridge it used (`None` for a score), and figures that say how good it was."""
 
     measure: FlowingMeasure
-    bridge: Any = None
-    figures: dict[str, Any] = eqx.field(default_factory=dict)
+    bridge: Bridge | None = None
+    figures: dict[str, Array] = eqx.field(default_factory=dict)
 
 
 class Flow(eqx.Module):
     """A flow of measures, one step at a time. `af.gradient_flow` makes many."""
 
     @abc.abstractmethod
-    def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
+    def step(self, mu: FlowingMeasure, eps: Scalar, **options: Any) -> Step:
         r"""The measure after a time $\varepsilon$. Options are those of `self_bridge`, or of the estimator if the flow has one."""
 
     def horizon(self, mu: FlowingMeasure) -> float:
@@ -75,24 +75,32 @@ class Flow(eqx.Module):
         return math.inf
 
 
-class Heat(Flow):
+class _HeatFlow(Flow):
+    """`x <- x + c D(x)` with the `sign` c."""
+
+    score: Estimator | None = None
+
+    sign: ClassVar[float]
+
+    def __check_init__(self) -> None:
+        _estimator(self.score)
+
+    def step(self, mu: FlowingMeasure, eps: Scalar, **options: Any) -> Step:
+        move, bridge = _pull(self.score, mu, eps, options)
+        return Step(mu.push(move.step(self.sign)), bridge)
+
+
+class Heat(_HeatFlow):
     r"""$\partial_t \rho = \frac12 \Delta\rho$.
 
     **Arguments:** `score`: an estimator `(mu, eps) -> score` such as `af.kernel_score`, for explicit Euler steps
     $x \leftarrow x - \frac{\varepsilon}{2} s(x)$; `None` for bridge steps $x \leftarrow 2x - B(x)$, which are of second order.
     """
 
-    score: Callable | None = None
-
-    def __check_init__(self):
-        _estimator(self.score)
-
-    def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
-        move, bridge = _pull(self.score, mu, eps, options)
-        return Step(mu.push(move.step(-1.0)), bridge)
+    sign = -1.0
 
 
-class ReverseHeat(Flow):
+class ReverseHeat(_HeatFlow):
     r"""$\partial_t \rho = -\frac12 \Delta\rho$, that is deblurring: $x \leftarrow B(x)$, or $x \leftarrow x + \frac{\varepsilon}{2} s(x)$
     with an estimator of the score $s$.
 
@@ -103,24 +111,16 @@ class ReverseHeat(Flow):
     is about $\varepsilon$; from there it falls like $s^6 / \varepsilon^2$, and the step means nothing any more.
     """
 
-    score: Callable | None = None
-
-    def __check_init__(self):
-        _estimator(self.score)
-
-    def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
-        move, bridge = _pull(self.score, mu, eps, options)
-        return Step(mu.push(move.step(1.0)), bridge)
+    sign = 1.0
 
     def horizon(self, mu: FlowingMeasure) -> float:
         """The smallest eigenvalue of the covariance: what was blurred for a time $t$ has a covariance of at least $t I$."""
-        mu = check.measure("mu", mu, FlowingMeasure)
-        return float(jnp.linalg.eigvalsh(mu.cov)[0])
+        return float(jnp.linalg.eigvalsh(check.measure("mu", mu, FlowingMeasure).cov)[0])
 
 
 class FokkerPlanck(Flow):
-    r"""$\partial_t \rho = \frac12 \Delta\rho - \frac12 \operatorname{div}(\rho\,\nabla\log\nu)$, which tends to the target $\nu$: the law
-    of $dX = \frac12 \nabla\log\nu\,dt + dB$.
+    r"""$\partial_t \rho = \frac12 \Delta\rho - \frac12 \operatorname{div}(\rho\,\nabla\log\nu)$, which tends to the target $\nu$: the
+    density of $dX = \frac12 \nabla\log\nu\,dt + dB$.
 
     The bridge step is split: the drift for $\varepsilon/2$ by Heun's method, the heat step for $\varepsilon$, the drift for
     $\varepsilon/2$. It is of second order, as is the distance of its limit to $\nu$. With an estimator `(mu, eps) -> score` it is
@@ -131,12 +131,14 @@ class FokkerPlanck(Flow):
     """
 
     target: Velocity
-    score: Callable | None
+    score: Estimator | None
 
-    def __init__(self, target: Any, score: Callable | None = None):
-        self.target, self.score = _score_of(target), _estimator(score)
+    def __init__(self, target: Target, score: Estimator | None = None) -> None:
+        target = _with_density(target, "grad log density")
+        self.target = target.score_map() if isinstance(target, Measure) else as_velocity(target)
+        self.score = _estimator(score)
 
-    def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
+    def step(self, mu: FlowingMeasure, eps: Scalar, **options: Any) -> Step:
         mu = movable(mu)
         size = array(positive("eps", eps), mu.dtype)
         if self.score is None:
@@ -149,48 +151,13 @@ class FokkerPlanck(Flow):
     def _drifted(self, mu: FlowingMeasure, time: Array) -> FlowingMeasure:
         """`x' = 1/2 grad log nu(x)` for a time, by Heun's method: `x + h/2 (v(x) + v(x + h v(x)))`."""
         v = self.target.scaled(0.5)
-        return mu.push((v + _along(v, v.step(time))).step(time / 2))
-
-
-@singledispatch
-def _score_of(target: Any) -> Velocity:
-    return as_velocity(check.function("target", target, "a Gaussian, a GaussianMixture or grad log density"))
-
-
-@_score_of.register(Measure)
-def _(target: Measure) -> Velocity:
-    return _smooth(target, "grad log density").score_map()
-
-
-@singledispatch
-def _log_density_of(target: Any) -> Callable:
-    return check.function("target", target, "a Gaussian, a GaussianMixture or log density")
-
-
-@_log_density_of.register(Measure)
-def _(target: Measure) -> Callable:
-    return _smooth(target, "log density").log_density
-
-
-def _smooth(target: Any, else_: str) -> Any:
-    if not target.smooth:
-        raise TypeError(check.refusal("target", f"a Gaussian, a GaussianMixture or {else_}", target))
-    return target
-
-
-@singledispatch
-def _along(v: Velocity, map: Velocity) -> Velocity:
-    """`x -> v(map(x))`."""
-    return Mapped(map, v)
-
-
-@_along.register(Affine)
-def _(v: Affine, map: Velocity) -> Velocity:
-    return map.then(v.matrix) + Affine(jnp.zeros_like(v.matrix), v.offset)
+        euler = v.step(time)
+        ahead = v.of(euler) if isinstance(v, Affine) and isinstance(euler, Affine) else Mapped(euler, v)
+        return mu.push((v + ahead).step(time / 2))
 
 
 class Degenerate(ValueError):
-    """A law that a step needs has almost all its mass on too few tokens."""
+    """A measure that a step needs has almost all its mass on too few tokens."""
 
 
 class KullbackLeibler(Flow):
@@ -210,56 +177,59 @@ class KullbackLeibler(Flow):
       local, so that uneven weights do little harm in the bulk; but a token that outweighs all its neighbors stays where it is.
     """
 
-    target: Any
-    score: Callable | None
+    target: Target
+    score: Estimator | None
     least: float = eqx.field(static=True)
 
-    def __init__(self, target: Any, score: Callable | None = None, least: float = 2.0):
-        _log_density_of(target)
+    def __init__(self, target: Target, score: Estimator | None = None, *, least: float = 2.0) -> None:
         positive("least", least)
-        self.target, self.score, self.least = target, _estimator(score), least
+        self.target, self.score, self.least = _with_density(target, "log density"), _estimator(score), least
 
-    def step(self, mu: FlowingMeasure, eps: Any, **options: Any) -> Step:
+    def step(self, mu: FlowingMeasure, eps: Scalar, **options: Any) -> Step:
         sigma = self.surrogate(mu)
         move, bridge = _pull(self.score, sigma, eps, options)
-        figures = {"effective_tokens": _effective(sigma)} if sigma.discrete else {}
+        figures = {"effective_tokens": _effective(sigma)} if isinstance(sigma, Particles) else {}
         return Step(mu.push(move.step(-1.0)), bridge, figures)
 
-    def surrogate(self, mu: Any) -> FlowingMeasure:
+    def surrogate(self, mu: FlowingMeasure) -> FlowingMeasure:
         r"""The probability measure with density proportional to $\rho / \nu$."""
-        return _surrogate(mu, self.target, self.least)
+        if isinstance(mu, Gaussian):
+            return _gaussian_surrogate(mu, self.target)
+        mu = check.measure("mu", mu, Particles, "Particles or a Gaussian")
+        log_density = self.target.log_density if isinstance(self.target, Measure) else self.target
+        log_weights = mu.log_weights - log_density(mu.points)
+        sigma = eqx.tree_at(lambda m: m.weights, mu, jax.nn.softmax(log_weights), is_leaf=lambda leaf: leaf is None)
+        if known(sigma) and not float(_effective(sigma)) >= self.least:
+            raise Degenerate(
+                f"the surrogate rho / nu must live on at least {self.least:g} effective tokens, got {float(_effective(sigma)):.3g}: "
+                "the target has lighter tails than the cloud, or is almost equal; use FokkerPlanck with grad log nu, or a lower `least`"
+            )
+        return sigma
 
 
-@ByPair
-def _surrogate(mu: Any, target: Any, least: float) -> Particles:
-    mu = check.measure("mu", mu, Particles, "Particles or a Gaussian")
-    log_weights = mu.log_weights - _log_density_of(target)(mu.points)
-    sigma = eqx.tree_at(lambda m: m.weights, mu, jax.nn.softmax(log_weights), is_leaf=lambda leaf: leaf is None)
-    if known(sigma) and not float(_effective(sigma)) >= least:
-        raise Degenerate(
-            f"the surrogate rho / nu must live on at least {least:g} effective tokens, got {float(_effective(sigma)):.3g}: "
-            "the target has lighter tails than the cloud, or is almost equal; use FokkerPlanck with grad log nu, or a lower `least`"
-        )
-    return sigma
-
-
-@_surrogate.register(Gaussian, object)
-def _off_the_gaussians(mu: Gaussian, target: Any, least: float) -> Gaussian:
-    raise TypeError(f"a Gaussian stays one only towards a Gaussian, got {type(target).__name__}; move Particles instead")
-
-
-@_surrogate.register(Gaussian, Gaussian)
-def _between_gaussians(mu: Gaussian, target: Gaussian, least: float) -> Gaussian:
+def _gaussian_surrogate(mu: Gaussian, target: Target) -> Gaussian:
     """`N(P^-1 (S^-1 m - T^-1 n), P^-1)`, `P = S^-1 - T^-1`, for N(m, S) over N(n, T)."""
+    if not isinstance(target, Gaussian):
+        raise TypeError(f"a Gaussian stays one only towards a Gaussian, got {type(target).__name__}; move Particles instead")
     here, there = mu.score_map(), target.score_map()
     precision = there.matrix - here.matrix
     if known(precision) and not np.linalg.eigvalsh(np.asarray(precision))[0] > 0:
-        raise Degenerate("the surrogate rho / nu must be a probability measure: the target must be wider than the law in all directions")
+        raise Degenerate("the surrogate rho / nu must be a probability measure: the target must be wider than mu in all directions")
     cov = jnp.linalg.inv(precision)
     return mu.with_state((cov @ (here.offset - there.offset), (cov + cov.T) / 2))
 
 
-def movable(mu: Any) -> FlowingMeasure:
+def _with_density(target: Target, otherwise: str) -> Target:
+    """A target, refused unless it is a measure with a density in closed form, or a function in its place."""
+    due = f"a Gaussian, a GaussianMixture or {otherwise}"
+    if not isinstance(target, Measure):
+        return check.function("target", target, due)
+    if not target.smooth:
+        raise TypeError(check.refusal("target", due, target))
+    return target
+
+
+def movable(mu: FlowingMeasure) -> FlowingMeasure:
     """A measure whose steps are of the order that the flow has, which a closure would spoil."""
     due = "Particles or a Gaussian"
     mu = check.measure("mu", mu, FlowingMeasure, due)
@@ -268,21 +238,21 @@ def movable(mu: Any) -> FlowingMeasure:
     return mu
 
 
-def _estimator(score: Any) -> Any:
-    return None if score is None else check.function("score", score, "an estimator (mu, eps) -> score such as af.kernel_score")
+def _estimator(score: Estimator | None) -> Estimator | None:
+    return score if score is None else check.function("score", score, "an estimator (mu, eps) -> score such as af.kernel_score")
 
 
-def _pull(score: Callable | None, mu: FlowingMeasure, eps: Any, options: dict[str, Any]) -> tuple[Velocity, Any]:
+def _pull(score: Estimator | None, mu: FlowingMeasure, eps: Scalar, options: dict[str, Any]) -> tuple[Velocity, Bridge | None]:
     """`D(x) = B(x) - x` and the bridge, or `eps/2 score(x)` by an estimator; `Affine` for a Gaussian."""
     mu = movable(mu)
-    eps = array(positive("eps", eps), mu.dtype)
+    size = array(positive("eps", eps), mu.dtype)
     if score is not None:
-        return as_velocity(score(mu, eps, **options)).scaled(eps / 2), None
-    bridge = self_bridge(mu, eps, **options)
+        return as_velocity(score(mu, size, **options)).scaled(size / 2), None
+    bridge = self_bridge(mu, size, **options)
     # A discrete measure is pushed by what moves its tokens, which are those of the bridge.
-    return bridge.at_tokens() if mu.discrete else bridge.pull(), bridge
+    return bridge.pull_at_tokens() if mu.discrete else bridge.pull(), bridge
 
 
-def _effective(sigma: Any) -> Float[Array, ""]:
-    """`(sum v)^2 / sum v^2`: how many tokens of equal weight are worth these."""
+def _effective(sigma: Particles) -> Float[Array, ""]:
+    """`(sum v)^2 / sum v^2`: the effective sample size of the weights v."""
     return 1 / jnp.sum(jnp.exp(2 * sigma.log_weights))

@@ -24,9 +24,5 @@ class Hardmax(Normalization):
 class HardmaxAverage(OverPairs):
     """The mean of the keys of largest logit."""
 
-    logit: Logit
-    atoms: Atoms
-    sums: Request | None
-
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
         return nearest_average(self.logit, x, self.atoms, self.sums, order)

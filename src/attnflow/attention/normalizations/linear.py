@@ -4,24 +4,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from attnflow.attention.normalizations.base import Normalization, OverPairs
+from attnflow.attention.normalizations.pointwise import Pointwise
 from attnflow.measures import Affine, Gaussian, Velocity
 from attnflow.numerics.arrays import one_program
-from attnflow.sums import Atoms, Logit, Quadratic, Request, pointwise_average, visible_logits, visible_masses
+from attnflow.sums import Atoms, Logit, Quadratic, Request
 
 
-class Linear(Normalization):
+class Linear(Pointwise):
     r"""$k(x, y) = \ell(x, y)$; weights may be negative. Only moments of the measure enter, so it costs $O(n d^2)$ (a mask: $O(n^2)$)."""
 
-    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> Velocity:
-        if atoms.mask is not None:
-            return MaskedLinearAverage(logit, atoms, sums)
-        return LinearAverage(logit, *_moments(logit, atoms))
+    @staticmethod
+    def kernel(logits: Float[Array, "m n"]) -> Float[Array, "m n"]:
+        """The logits themselves."""
+        return logits
 
-    @one_program
-    def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
-        logits = visible_logits(logit, x, atoms, order)
-        return jnp.where(jnp.isfinite(logits), logits, 0) * visible_masses(x, atoms, order)
+    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> Velocity:
+        """From moments, unless a mask asks for sums over pairs."""
+        return LinearAverage(logit, *_moments(logit, atoms)) if atoms.mask is None else super().average(logit, atoms, sums)
 
     @one_program
     def gaussian(self, logit: Quadratic, mu: Gaussian) -> Affine:
@@ -47,7 +46,7 @@ class Linear(Normalization):
 
 @one_program
 def _moments(logit: Logit, atoms: Atoms) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
-    """The middles c of the keys and m of their values v, `E k`, `E u`, `E u k^T`, `E b` and `E b u` for the rows k about c and
+    """The centers c of the keys and m of their values v, `E k`, `E u`, `E u k^T`, `E b` and `E b u` for the rows k about c and
     `u = v - m`."""
     masses, values = jnp.exp(atoms.log_weights), atoms.points if atoms.values is None else atoms.values
     c, m = (jax.lax.stop_gradient(masses @ rows) for rows in (atoms.points, values))
@@ -57,12 +56,12 @@ def _moments(logit: Logit, atoms: Atoms) -> tuple[Array, Array, Array, Array, Ar
 
 
 class LinearAverage(Velocity):
-    """`integral l(x, y) v(y) dmu(y)` from moments about the middles of keys and values, for a cloud far from the origin has no digits in
-    others: with `v = m + u` and `l = <q, k> + b + a` it is `E[u k^T] q + E[b u] + a E[u] + (<q, E[k]> + E[b] + a) m`."""
+    """`integral l(x, y) v(y) dmu(y)` from moments about the centers of keys and values, because other moments lose the digits of a cloud
+    far from the origin: with `v = m + u` and `l = <q, k> + b + a` it is `E[u k^T] q + E[b u] + a E[u] + (<q, E[k]> + E[b] + a) m`."""
 
     logit: Logit
     center: Float[Array, " d"]
-    middle: Float[Array, " e"]
+    mean_value: Float[Array, " e"]
     key: Float[Array, " p"]
     value: Float[Array, " e"]
     second: Float[Array, "e p"]
@@ -73,20 +72,4 @@ class LinearAverage(Velocity):
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
         q, a = self.logit.queries(x, order, self.center)
         level = q @ self.key + self.bias + a
-        return q @ self.second.T + self.tilt[None] + a[:, None] * self.value[None] + level[:, None] * self.middle[None]
-
-
-class MaskedLinearAverage(OverPairs):
-    """The integral of logit v over the keys that each query sees."""
-
-    logit: Logit
-    atoms: Atoms
-    sums: Request | None
-
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
-        return pointwise_average(itself, self.logit, x, self.atoms, self.sums, order)
-
-
-def itself(logits: Float[Array, "m n"]) -> Float[Array, "m n"]:
-    """The kernel of linear attention."""
-    return logits
+        return q @ self.second.T + self.tilt[None] + a[:, None] * self.value[None] + level[:, None] * self.mean_value[None]

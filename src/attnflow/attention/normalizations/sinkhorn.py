@@ -1,18 +1,17 @@
 """Sinkhorn: rows and columns integrate to one."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int
 
 from attnflow._check import count
+from attnflow._types import Scalar
 from attnflow.attention.normalizations.base import Normalization
-from attnflow.measures import Affine, Gaussian, Velocity
+from attnflow.measures import Affine, Gaussian
 from attnflow.numerics.arrays import array, positive
 from attnflow.sums import Atoms, Logit, Quadratic, Request
 from attnflow.transport.sinkhorn.gaussian import scaled_gaussian
-from attnflow.transport.sinkhorn.scaled import Scaled, cut, scaled
+from attnflow.transport.sinkhorn.kernel import ScaledKernel, scaled_kernel, truncated_kernel
 
 
 class Sinkhorn(Normalization):
@@ -33,7 +32,7 @@ class Sinkhorn(Normalization):
 
     doubly = True
 
-    def __init__(self, tolerance: Any = None, max_iterations: int = 10_000, half_steps: int | None = None):
+    def __init__(self, *, tolerance: Scalar | None = None, max_iterations: int = 10_000, half_steps: int | None = None) -> None:
         count("max_iterations", max_iterations)
         if half_steps is not None:
             count("half_steps", half_steps)
@@ -41,20 +40,21 @@ class Sinkhorn(Normalization):
         self.max_iterations = array(max_iterations)
         self.half_steps = half_steps
 
-    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> "SinkhornAverage":
+    def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> ScaledKernel:
         if self.half_steps is not None:
-            return SinkhornAverage(cut(logit, atoms, self.half_steps, sums))
-        return SinkhornAverage(scaled(logit, atoms, self._tolerance(atoms.points.dtype), self.max_iterations, sums))
+            return truncated_kernel(logit, atoms, self.half_steps, sums)
+        dtype = atoms.points.dtype
+        tolerance = jnp.asarray(1e-10 if dtype == jnp.float64 else 1e-5) if self.tolerance is None else self.tolerance
+        return scaled_kernel(logit, atoms, tolerance.astype(dtype), self.max_iterations, sums)
 
     def weights(self, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
-        found = self.average(logit, atoms, None)
-        return jnp.exp(found.kernel.log_kernel(x, order) + atoms.log_weights[None])
+        return jnp.exp(self.average(logit, atoms, None).log_kernel(x, order) + atoms.log_weights[None])
 
     def gaussian(self, logit: Quadratic, mu: Gaussian) -> Affine:
         """$m + W A (x - m)$: see `scaled_gaussian`."""
         if self.half_steps is not None:
             raise ValueError(
-                "Sinkhorn cut after a number of half-steps has no Gaussian picture here; use Sinkhorn() for the converged law, or tokens"
+                "Sinkhorn after a number of half-steps has no Gaussian picture here; use Sinkhorn() for the converged kernel, or tokens"
             )
         return scaled_gaussian(logit.A, mu)
 
@@ -63,25 +63,3 @@ class Sinkhorn(Normalization):
             "Sinkhorn takes no mask: the first token sees itself only, so its column is full, the second sees itself only, and so on: "
             "the one doubly stochastic causal matrix is the identity; use Softmax, Unnormalized, Hardmax, Sigmoid or Linear instead"
         )
-
-    def _tolerance(self, dtype: Any) -> Array:
-        if self.tolerance is None:
-            return jnp.asarray(1e-10 if dtype == jnp.float64 else 1e-5, dtype)
-        return self.tolerance.astype(dtype)
-
-
-class SinkhornAverage(Velocity):
-    """The average under the scaled kernel."""
-
-    kernel: Scaled
-
-    def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
-        return self.kernel(x, order)
-
-    @property
-    def report(self) -> dict[str, PyTree]:
-        return self.kernel.report
-
-    @property
-    def engines(self) -> tuple[Any, ...]:
-        return () if self.kernel.engine is None else (self.kernel.engine,)

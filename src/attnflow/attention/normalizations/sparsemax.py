@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
+from attnflow._types import Scalar
 from attnflow.attention.normalizations.base import Normalization, OverPairs
 from attnflow.measures import Velocity
 from attnflow.numerics.arrays import floats, known, one_program
@@ -47,7 +48,7 @@ class Sparsemax(Normalization):
 
     alpha: float = eqx.field(static=True)
 
-    def __init__(self, alpha: Any = 2.0):
+    def __init__(self, alpha: Scalar = 2.0) -> None:
         number = floats("alpha", alpha, "")
         if not known(number):
             raise ValueError("alpha must be a number that is fixed in the program, got a traced one; give it as a Python float")
@@ -73,16 +74,13 @@ class Sparsemax(Normalization):
 class SparsemaxAverage(OverPairs):
     """The integral of k y over a cloud."""
 
-    logit: Logit
-    atoms: Atoms
-    sums: Request | None
     kernel: "Power" = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "m d"], order: Float[Array, " m"] | None = None) -> Float[Array, "m e"]:
         return _average(choose(len(x), len(self.atoms.points), self.sums), self.kernel, Pairs(self.logit, x, self.atoms, order))
 
     @property
-    def report(self) -> dict[str, PyTree]:
+    def report(self) -> dict[str, Any]:
         atoms = self.atoms
         found = _search_at(self.engines[0], self.kernel, Pairs(self.logit, atoms.points, atoms, atoms.order))
         figures = {"converged": found.converged, "iterations": found.iterations, "error": found.error}
@@ -132,7 +130,7 @@ def _average(engine: Engine, kernel: Power, pairs: Pairs) -> Float[Array, "m e"]
     level = _level(engine, kernel, rows, masses)
     given = masses[:, None] * jnp.concatenate([jnp.ones_like(values[:, :1]), values - center[None]], axis=1)
     total = engine.pointwise(kernel, rows._replace(a=-level), given)
-    # Who sees nobody has no average: it is zero, not the center.
+    # The average of a query that sees no key is zero, not the center.
     some = total[:, :1] > 0
     return jnp.where(some, total[:, 1:] / jnp.where(some, total[:, :1], 1) + center[None], 0)
 
@@ -166,7 +164,7 @@ def _search(engine: Engine, kernel: Power, rows: Rows, masses: Float[Array, " n"
     # A level must differ from the largest logit, however large that is.
     least = _ROUNDINGS * eps * jnp.abs(top)
 
-    def refine(state: tuple) -> tuple:
+    def refine(state: tuple[Array, ...]) -> tuple[Array, ...]:
         gap, done, count, _ = state
         integral, slope = jax.jvp(lambda gap: _integral(engine, kernel, rows, masses, top - gap), (gap,), (jnp.ones_like(gap),))
         # (G - 1) / G', by what the integral is: I^{1/r} - 1 over I^{1/r - 1} I' / r.
@@ -177,11 +175,11 @@ def _search(engine: Engine, kernel: Power, rows: Rows, masses: Float[Array, " n"
         ends = jnp.where(count == 0, jnp.abs(left), left) <= close
         return jnp.where(done, gap, new), done | ends, count + 1, jnp.where(some, jnp.abs(integral - 1), 0)
 
-    def goes_on(state: tuple) -> Bool[Array, ""]:
+    def unfinished(state: tuple[Array, ...]) -> Bool[Array, ""]:
         return ~jnp.all(state[1]) & (state[2] < _BUDGET)
 
     start = (jnp.maximum(jnp.full_like(top, r), least), ~some, jnp.zeros((), int), jnp.zeros_like(top))
-    gap, done, count, error = jax.lax.while_loop(goes_on, refine, start)
+    gap, done, count, error = jax.lax.while_loop(unfinished, refine, start)
     return Search(top - gap, jnp.all(done), count, jnp.max(error))
 
 

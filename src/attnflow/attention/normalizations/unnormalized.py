@@ -1,10 +1,9 @@
 """No normalization: the kernel is e^logit itself."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._types import Scalar
 from attnflow.attention.normalizations.base import Normalization
 from attnflow.measures import Affine, FlowingMeasure, Velocity
 from attnflow.measures.tilt import TiltedAtoms
@@ -22,7 +21,7 @@ class Unnormalized(Normalization):
 
     exponential = True
 
-    def __init__(self, log_scale: Any = 0.0):
+    def __init__(self, log_scale: Scalar = 0.0) -> None:
         self.log_scale = floats("log_scale", log_scale, "")
 
     def over(self, mu: FlowingMeasure, logit: Logit, inner: Affine | None, mask: Mask | None, sums: Request | None) -> Velocity:

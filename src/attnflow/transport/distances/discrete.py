@@ -2,7 +2,7 @@
 
 import warnings
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +59,7 @@ def _along(space: Space, plan: _Plan, x: Float[Array, "n d"], y: Float[Array, "m
     return jnp.vdot(jnp.asarray(plan.mass, x.dtype), space.distance(x[plan.i], y[plan.j]) ** 2)
 
 
-def _solve(space: Space, x: Any, a: Any, y: Any, b: Any) -> _Plan:
+def _solve(space: Space, x: Array, a: Array, y: Array, b: Array) -> _Plan:
     """The optimal plan, with a certificate: the potentials are made feasible, so that the duality gap bounds the error."""
     if not known(x, a, y, b):
         raise TypeError(f"exact transport in this space runs on the host, not inside jit, vmap or a second derivative; {_CURE}")
@@ -69,12 +69,12 @@ def _solve(space: Space, x: Any, a: Any, y: Any, b: Any) -> _Plan:
     # The simplex takes small costs for zero, whatever the scale of the others: without this, tokens 1e-10 apart get a wrong plan.
     scale = costs.max() or 1.0
     costs /= scale
-    a, b = (np.asarray(w, dtype=np.float64) for w in (a, b))
-    a, b = a / a.sum(), b / b.sum()
-    rows, columns = np.flatnonzero(a), np.flatnonzero(b)
+    left, right = (np.asarray(w, dtype=np.float64) for w in (a, b))
+    left, right = left / left.sum(), right / right.sum()
+    rows, columns = np.flatnonzero(left), np.flatnonzero(right)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        _, log = ot.emd2(a[rows], b[columns], costs[np.ix_(rows, columns)], numItermax=_PIVOTS, log=True, return_matrix=True)
+        _, log = ot.emd2(left[rows], right[columns], costs[np.ix_(rows, columns)], numItermax=_PIVOTS, log=True, return_matrix=True)
     if log["warning"] is not None:
         raise RuntimeError(f"the simplex of POT stopped short of the optimum: {log['warning']}")
     i, j = np.nonzero(log["G"])
@@ -82,7 +82,7 @@ def _solve(space: Space, x: Any, a: Any, y: Any, b: Any) -> _Plan:
     u = np.min(costs[:, columns] - log["v"][None], axis=1)
     v = np.min(costs - u[:, None], axis=0)
     cost = mass @ costs[i, j]
-    gap = abs(cost - a @ u - b @ v)
+    gap = abs(cost - left @ u - right @ v)
     if not (gap <= 1e-8 * cost + 1e-13 and abs(mass.sum() - 1) <= 1e-9):
         raise RuntimeError(f"the plan of POT is not optimal: its cost {cost * scale:.6g} is off by up to {gap * scale:.2g}; {_CURE}")
     return _Plan(i, j, mass, scale * u, scale * v)

@@ -1,11 +1,10 @@
-"""Distances from a kernel: `D^2 = integral of k(x, y) d(mu - nu)(x) d(mu - nu)(y)`, cheaper than transport, and blind to nothing."""
-
-from typing import Any
+"""Distances from a kernel, cheaper than transport: `D^2 = integral of k(x, y) d(mu - nu)(x) d(mu - nu)(y)`."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from attnflow._types import Scalar
 from attnflow.measures import Measure, Particles
 from attnflow.measures.line import Histogram, Tokens
 from attnflow.numerics.arrays import known, positive
@@ -14,7 +13,7 @@ from attnflow.numerics.rows import root
 from attnflow.sums import Atoms, Request, Streamed, check_request, isotropic, log_integral
 from attnflow.transport.distances.wasserstein import one_space
 
-# Of 128, 256, 2048 a side the fastest for distances and for their derivatives, d = 2 to 64.
+# Of tiles of side 128, 256 and 2048 the fastest for distances and for their derivatives, d = 2 to 64.
 _TILES = Streamed(queries=256, keys=256, native=False)
 
 
@@ -24,7 +23,7 @@ def energy_distance(mu: Measure, nu: Measure) -> Float[Array, ""]:
 
     For two clouds or grids; on the sphere too $|x-y|$ is the length of the chord. On the line by sorting, as $(2 \int (F-G)^2)^{1/2}$ with
     the distribution functions $F$ and $G$; otherwise over all pairs, in tiles with $O(n)$ memory, where the square carries round-off of
-    the size of $E|x-y|$. A grid on the line is the density that is constant in each cell, elsewhere it is tokens at the middles of its
+    the size of $E|x-y|$. A grid on the line is the density that is constant in each cell, elsewhere it is tokens at the centers of its
     cells.
     """
     mu, nu = one_space(mu, nu)
@@ -74,12 +73,12 @@ def _distances(x: Float[Array, "m d"], y: Float[Array, "n d"]) -> Float[Array, "
     return root(jax.lax.scan(add, jnp.zeros((len(x), len(y)), x.dtype), (x.T, y.T), unroll=16)[0])
 
 
-def mmd(mu: Measure, nu: Measure, bandwidth: Any, sums: Request | None = None) -> Float[Array, ""]:
+def mmd(mu: Measure, nu: Measure, bandwidth: Scalar, *, sums: Request | None = None) -> Float[Array, ""]:
     r"""$(E k(x,x') + E k(y,y') - 2 E k(x,y))^{1/2}$ with $k(x, y) = e^{-|x-y|^2 / (2 h^2)}$: the maximum mean discrepancy of a Gaussian
     kernel (Gretton et al., JMLR 13, 2012).
 
     Any two of `Particles`, `Grid`, `Gaussian` and `GaussianMixture`; tokens on the sphere count as points of $\mathbb{R}^d$, and so do the
-    middles of the cells of a grid, which must be no wider than $h$. All pairs count, also a token with itself, so that it is a metric. The
+    centers of the cells of a grid, which must be no wider than $h$. All pairs count, also a token with itself, so that it is a metric. The
     square carries the error of the sums: round-off, or the tolerance of a spectral engine.
 
     **Arguments:** `bandwidth` is $h$; `sums` says how kernel sums over two clouds are evaluated, `None` chooses.
@@ -93,24 +92,24 @@ def mmd(mu: Measure, nu: Measure, bandwidth: Any, sums: Request | None = None) -
     return root(_mean_kernel(mu, mu, h, sums) + _mean_kernel(nu, nu, h, sums) - 2 * _mean_kernel(mu, nu, h, sums))
 
 
-def _mean_kernel(mu: Any, nu: Any, h: Float[Array, ""], sums: Request | None) -> Float[Array, ""]:
+def _mean_kernel(mu: Measure, nu: Measure, h: Float[Array, ""], sums: Request | None) -> Float[Array, ""]:
     """`E k(x, y)`."""
-    if not (mu.discrete and nu.discrete):
-        return _mean_kernel_of_law(mu, nu, h) if nu.discrete else _mean_kernel_of_law(nu, mu, h)
+    if not (isinstance(mu, Particles) and isinstance(nu, Particles)):
+        return _mean_smooth_kernel(mu, nu, h) if nu.discrete else _mean_smooth_kernel(nu, mu, h)
     logs = log_integral(isotropic(h**-2, mu.dim), mu.points, Atoms(nu.points, nu.log_weights), sums)
     return mu.integrate(lambda _: jnp.exp(logs))
 
 
 @jax.jit
-def _mean_kernel_of_law(law: Any, other: Any, h: Float[Array, ""]) -> Float[Array, ""]:
-    """`E k(x, y)`: at a token y it is `(2 pi h^2)^{d/2}` times the density of the law after the heat flow for time `h^2`; for a Gaussian y
-    its covariance is added too."""
-    warm, log_height = law.heat(h**2), 0.5 * law.dim * jnp.log(2 * jnp.pi * h**2)
-    if other.discrete:
-        return other.integrate(lambda y: jnp.exp(warm.log_density(y) + log_height))
+def _mean_smooth_kernel(mu: Measure, nu: Measure, h: Float[Array, ""]) -> Float[Array, ""]:
+    """`E k(x, y)` for a smooth mu: at a token y it is `(2 pi h^2)^{d/2}` times the density of mu after the heat flow for time `h^2`; for
+    a Gaussian y its covariance is added too."""
+    warm, log_height = mu.heat(h**2), 0.5 * mu.dim * jnp.log(2 * jnp.pi * h**2)
+    if nu.discrete:
+        return nu.integrate(lambda y: jnp.exp(warm.log_density(y) + log_height))
 
-    def at(center, spread):
+    def at(center: Float[Array, " d"], spread: Float[Array, "d d"]) -> Float[Array, ""]:
         return jnp.exp(warm.each(lambda mean, cov: (mean, cov + spread)).log_density(center[None])[0] + log_height)
 
-    weights, means, covs = other.components
+    weights, means, covs = nu.components
     return weights @ one_by_one(at)(means, covs)

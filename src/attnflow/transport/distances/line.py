@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from attnflow.measures.line import Pieces, QuantileSteps, inside
 
-# Beyond 40 standard deviations a normal law has no mass in double precision: +-40 stands for infinity, and stays finite.
+# Beyond 40 standard deviations a normal distribution has no mass in double precision: +-40 stands for infinity, and stays finite.
 _FAR = 40.0
 # Nodes of the rule for two mixtures, or a mixture and bars; the tests measure an error below 1e-10 of the variance.
 _LEGENDRE = {nodes: np.polynomial.legendre.leggauss(nodes) for nodes in (8, 12)}
@@ -19,7 +19,7 @@ _LEGENDRE = {nodes: np.polynomial.legendre.leggauss(nodes) for nodes in (8, 12)}
 
 @jax.jit
 def squared_on_the_line(left: Any, right: Any) -> Float[Array, ""]:
-    """`W2^2` of two laws on the line."""
+    """`W2^2` of two distributions on the line."""
     f, g = left.steps, right.steps
     if f is not None and g is not None:
         if left.even and right.even and len(left.x) == len(right.x):
@@ -81,8 +81,8 @@ def _second_moment(a: Float[Array, "k n"], b: Float[Array, "k n"], s: Float[Arra
 
 
 def _smooth(left: Any, right: Any) -> Float[Array, ""]:
-    """Two laws, one of them normal or a mixture: closed form for two normal laws, otherwise a Gauss rule in u, on panels that end at an
-    edge of a bar, and where x passes another half standard deviation of a component: on each the quantile functions are smooth."""
+    """Two distributions, one of them normal or a mixture: closed form for two normal ones, otherwise a Gauss rule in u, on panels that end
+    at an edge of a bar, and where x passes another half standard deviation of a component: on each the quantile functions are smooth."""
     if left.normal and right.normal:
         return (left.m[0] - right.m[0]) ** 2 + (left.s[0] - right.s[0]) ** 2
     edges = jnp.sort(jnp.concatenate([left.panels(), right.panels()]))

@@ -1,13 +1,12 @@
 """The sliced Wasserstein distance: transport on the line, over many directions."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import ArrayLike, Key
 from attnflow.measures import Measure
 from attnflow.numerics.arrays import floats, known
 from attnflow.numerics.rows import root
@@ -15,16 +14,17 @@ from attnflow.transport.distances.line import squared_on_the_line
 from attnflow.transport.distances.wasserstein import one_space
 
 
-def sliced_wasserstein2(mu: Measure, nu: Measure, directions: Any = 128, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+def sliced_wasserstein2(mu: Measure, nu: Measure, directions: int | ArrayLike = 128, *, key: Key | None = None) -> Float[Array, ""]:
     r"""The root of the mean of $W_2^2$ over the images of $\mu$ and $\nu$ under $x \mapsto \langle\theta, x\rangle$, $\theta$ uniform on
     the unit sphere of $\mathbb{R}^d$; on each line $W_2$ is exact.
 
     Any two of `Particles`, `Grid`, `Gaussian` and `GaussianMixture`; tokens on the sphere count as points of $\mathbb{R}^d$, and so do the
-    middles of the cells of a grid, except on the line. $O(n \log n)$ a direction, $O(n)$ memory, compiled, differentiable. Bonneel et al.,
-    J. Math. Imaging Vis. 51 (2015).
+    centers of the cells of a grid, except on the line. $O(n \log n)$ per direction, $O(n)$ memory, compiled, differentiable. Bonneel et
+    al., J. Math. Imaging Vis. 51 (2015).
 
-    **Arguments:** `directions` is how many are drawn with `key`, or an array `[k, d]` of them, whose lengths do not matter. For two laws
-    that differ by a shift, $k$ drawn directions leave a relative standard error of $\sqrt{(d-1) / (2 (d+2) k)}$; else other keys show it.
+    **Arguments:** `directions` is how many are drawn with `key`, or an array `[k, d]` of them, whose lengths do not matter. For two
+    measures that differ by a shift, $k$ drawn directions leave a relative standard error of $\sqrt{(d-1) / (2 (d+2) k)}$; else other
+    keys show it.
     """
     mu, nu = one_space(mu, nu)
     theta = _directions(directions, mu.dim, key).astype(mu.dtype)
@@ -32,7 +32,7 @@ def sliced_wasserstein2(mu: Measure, nu: Measure, directions: Any = 128, *, key:
 
 
 @jax.jit
-def _mean_square(mu: Any, nu: Any, theta: Float[Array, "k d"]) -> Float[Array, ""]:
+def _mean_square(mu: Measure, nu: Measure, theta: Float[Array, "k d"]) -> Float[Array, ""]:
     # One direction at a time, and again in the derivative: memory does not grow with their number.
     @jax.checkpoint
     def one(direction):
@@ -41,7 +41,7 @@ def _mean_square(mu: Any, nu: Any, theta: Float[Array, "k d"]) -> Float[Array, "
     return jnp.mean(jax.lax.map(one, theta))
 
 
-def _directions(directions: Any, dim: int, key: Any) -> Float[Array, "k d"]:
+def _directions(directions: int | ArrayLike, dim: int, key: Key | None) -> Float[Array, "k d"]:
     check.key("key", key, optional=True)
     if isinstance(directions, int | np.integer):
         check.count("directions", directions)

@@ -1,4 +1,4 @@
-"""Rows and columns normalized in turn (Sinkhorn and Knopp 1967; Cuturi 2013, arXiv:1306.0895), made fast and sure.
+"""Rows and columns normalized in turn (Sinkhorn and Knopp 1967; Cuturi 2013, arXiv:1306.0895), made fast and robust.
 
 - The iteration begins at a temperature at which it is easy, and goes down to the one asked for, taking `g / temperature` along.
 - There it is accelerated: see `anderson`.
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from attnflow.sums import Logit, Request
 from attnflow.transport.sinkhorn.anderson import History, empty, mixed, remember
-from attnflow.transport.sinkhorn.clouds import Clouds, columns_of, integral, largest_logit, rows_of, worst
+from attnflow.transport.sinkhorn.clouds import Clouds, integral, largest_logit, log_column_sums, log_row_sums, violation
 
 # Annealing: the largest logit at the first temperature, the ratio of two temperatures, and when to go on: the error, or the steps there.
 _FIRST, _RATIO, _ENOUGH, _MOST = 4.0, 4.0, 0.1, 20
@@ -40,25 +40,19 @@ class _Carry(NamedTuple):
 
 @partial(jax.jit, static_argnums=(0, 1))
 def alternate(
-    annealed: bool,
-    sums: Request | None,
-    logit: Logit,
-    clouds: Clouds,
-    tolerance: Array,
-    max_iterations: Array,
-    first: Float[Array, " n"],
+    annealed: bool, sums: Request | None, logit: Logit, clouds: Clouds, tolerance: Array, max_iterations: Array, first: Float[Array, " n"]
 ) -> tuple[Array, Array, Array]:
     """The potential g of the keys, of mean zero, its error, and the number of steps."""
     one, slack = jnp.ones((), logit.dtype), 100 * jnp.finfo(logit.dtype).eps
 
     def exact(level: Array, g: Array) -> tuple[Array, Array, Array]:
         """g, its rows made exact, and the dual."""
-        f = -rows_of(logit.scaled(level), clouds, g, sums)
+        f = -log_row_sums(logit.scaled(level), clouds, g, sums)
         return g, f, integral(f, clouds.queries) + integral(g, clouds.keys)
 
     def update(was: _Carry) -> _Carry:
-        plain = -columns_of(logit.scaled(was.level), clouds, was.f, sums)
-        error, warm = worst(was.g - plain, clouds.keys), was.level < 1
+        plain = -log_column_sums(logit.scaled(was.level), clouds, was.f, sums)
+        error, warm = violation(was.g - plain, clouds.keys), was.level < 1
         done = (error <= tolerance) & ~warm
         ready = warm & ((error <= _ENOUGH) | (was.since >= _MOST))
         level = jnp.where(ready, jnp.minimum(_RATIO * was.level, 1), was.level)
@@ -72,12 +66,12 @@ def alternate(
         trust = jnp.where(refused, was.trust / 4, jnp.minimum(2 * was.trust, 1))
         return _Carry(g, f, dual, level, error, jnp.where(ready, 0, was.since + 1), was.count + 1, trust, history)
 
-    def going(carry: _Carry) -> Array:
+    def unfinished(carry: _Carry) -> Array:
         return ((carry.error > tolerance) | (carry.level < 1)) & (carry.count < max_iterations)
 
     level = jnp.minimum(one, _FIRST / jnp.maximum(largest_logit(logit, clouds), jnp.finfo(one.dtype).tiny)) if annealed else one
     none = jnp.asarray(0)
     begin = exact(level, first * level)
-    end = jax.lax.while_loop(going, update, _Carry(*begin, level, one * jnp.inf, none, none, one, empty(_DEPTH, first)))
+    end = jax.lax.while_loop(unfinished, update, _Carry(*begin, level, one * jnp.inf, none, none, one, empty(_DEPTH, first)))
     g = end.g / end.level
     return g - integral(g, clouds.keys), jnp.where(end.level < 1, jnp.inf, end.error), end.count

@@ -1,7 +1,7 @@
 """Flows of measures that are known exactly: what a scheme is compared with.
 
 The heat flow `d_t rho = 1/2 Laplace rho` and the Fokker-Planck flow `d_t rho = 1/2 Laplace rho - div(rho 1/2 grad log nu)` towards a
-Gaussian nu keep Gaussians and their mixtures. A token that moves with the law follows the characteristic
+Gaussian nu keep Gaussians and their mixtures. A token that moves with the density follows the characteristic
 `x' = 1/2 grad log nu(x) - 1/2 grad log rho_t(x)`; on the line it stays at its quantile.
 """
 
@@ -14,28 +14,29 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._check import measure
+from attnflow._types import ArrayLike, Scalar
 from attnflow.measures import Gaussian, Measure
 from attnflow.measures.base import nonnegative
 from attnflow.numerics.arrays import array, floats, known, rows
 
-_LAWS = "a Gaussian or a GaussianMixture"
+_PICTURES = "a Gaussian or a GaussianMixture"
 # The budget of steps along the characteristics.
 _STEPS = 100_000
 
 
-def heat_flow(mu: Measure, t: Any) -> Any:
+def heat_flow(mu: Measure, t: Scalar) -> Measure:
     r"""The exact solution at time $t$ of $\partial_t \rho = \frac12 \Delta\rho$: every covariance gains $t I$."""
-    return measure("mu", mu, Measure, _LAWS).heat(t)
+    return measure("mu", mu, Measure, _PICTURES).heat(t)
 
 
-def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Any) -> Any:
+def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Scalar) -> Measure:
     r"""The exact solution at time $t$ of $\partial_t \rho = \frac12 \Delta\rho - \frac12 \operatorname{div}(\rho\,\nabla\log\nu)$ for a
     Gaussian target $\nu = \mathcal{N}(n, T)$.
 
-    With $E = e^{-T^{-1} t / 2}$ every $\mathcal{N}(m, S)$ becomes $\mathcal{N}(n + E (m - n), E S E + T (I - E^2))$: the law of
-    $dX = -\frac12 T^{-1} (X - n)\,dt + dB$.
+    With $E = e^{-T^{-1} t / 2}$ every $\mathcal{N}(m, S)$ becomes $\mathcal{N}(n + E (m - n), E S E + T (I - E^2))$: the
+    distribution of $X_t$ for $dX = -\frac12 T^{-1} (X - n)\,dt + dB$.
     """
-    t, mu = nonnegative("t", t), measure("mu", mu, Measure, _LAWS)
+    t, mu = nonnegative("t", t), measure("mu", mu, Measure, _PICTURES)
     target = measure("the target", target, Gaussian, f"a Gaussian in R^{mu.dim}")
     if target.dim != mu.dim:
         raise TypeError(f"the target must be a Gaussian in R^{mu.dim}, got Gaussian in R^{target.dim}")
@@ -47,26 +48,29 @@ def ornstein_uhlenbeck(mu: Measure, target: Measure, t: Any) -> Any:
     return mu.each(lambda mean, cov: (target.mean + decay @ (mean - target.mean), decay @ cov @ decay + gain))
 
 
-def characteristics(mu: Measure, x: Any, t: Any, target: Gaussian | None = None) -> Float[Array, "m d"]:
-    r"""Where the points $x$ `[m, d]` are at time $t$ when they move with the heat flow of the law `mu`, or with its Fokker-Planck flow
-    towards `target`: $x' = \frac12 \nabla\log\nu(x) - \frac12 \nabla\log\rho_t(x)$, solved to $10^{-10}$ in float64.
+def characteristics(mu: Measure, x: ArrayLike, t: Scalar, target: Gaussian | None = None) -> Float[Array, "m d"]:
+    r"""Where the points $x$ `[m, d]` are at time $t$ when they move with the heat flow of `mu`, or with its Fokker-Planck flow towards
+    `target`: $x' = \frac12 \nabla\log\nu(x) - \frac12 \nabla\log\rho_t(x)$, solved to $10^{-10}$ in float64.
     """
-    law = heat_flow(mu, 0.0) if target is None else ornstein_uhlenbeck(mu, target, 0.0)
-    t, x = nonnegative("t", t), array(rows("x", x, law.dim), law.dtype)
-    if known(t) and float(t) == 0:
-        return x
-    ends = _characteristics(law, x, array(t, x.dtype), target)
+    # Refused here if it has no such flow.
+    start = heat_flow(mu, 0.0) if target is None else ornstein_uhlenbeck(mu, target, 0.0)
+    time, points = nonnegative("t", t), array(rows("x", x, start.dim), start.dtype)
+    if known(time) and float(time) == 0:
+        return points
+    ends = _characteristics(start, points, array(time, points.dtype), target)
     if known(ends) and not np.isfinite(np.asarray(ends)).all():
-        raise ValueError(f"the characteristics do not reach t = {float(t):.6g} in {_STEPS} steps; give a shorter time or wider components")
+        raise ValueError(
+            f"the characteristics do not reach t = {float(time):.6g} in {_STEPS} steps; give a shorter time or wider components"
+        )
     return ends
 
 
 @eqx.filter_jit
-def _characteristics(law: Any, x: Array, t: Array, target: Gaussian | None) -> Array:
-    def velocity(s: Any, y: Array, _: Any) -> Array:
+def _characteristics(mu: Measure, x: Array, t: Array, target: Gaussian | None) -> Array:
+    def velocity(s: Any, y: Array, _: None) -> Array:
         if target is None:
-            return -law.heat(s).score(y) / 2
-        return (target.score(y) - ornstein_uhlenbeck(law, target, s).score(y)) / 2
+            return -mu.heat(s).score(y) / 2
+        return (target.score(y) - ornstein_uhlenbeck(mu, target, s).score(y)) / 2
 
     tolerance = 1e-10 if x.dtype == jnp.float64 else 1e-5
     control = diffrax.PIDController(rtol=tolerance, atol=tolerance, norm=lambda error: jnp.max(jnp.abs(error)))
@@ -78,20 +82,20 @@ def _characteristics(law: Any, x: Array, t: Array, target: Gaussian | None) -> A
     return jnp.where(path.result == diffrax.RESULTS.successful, path.ys[-1], jnp.nan)
 
 
-def quantiles(mu: Measure, levels: Any) -> Float[Array, " m"]:
-    """The points below which a law on the line has the mass `levels` `[m]`, each in $(0, 1)$: $F^{-1}(p)$.
+def quantiles(mu: Measure, levels: ArrayLike) -> Float[Array, " m"]:
+    """The points below which a measure on the line has the mass `levels` `[m]`, each in $(0, 1)$: $F^{-1}(p)$.
 
-    The tokens at the middles of $n$ equal masses, `quantiles(mu, (np.arange(n) + 0.5) / n)`, stand for the law without sampling noise.
+    The tokens in the middle of $n$ equal masses, `quantiles(mu, (np.arange(n) + 0.5) / n)`, stand for the measure without sampling noise.
     """
-    levels, due = floats("levels", levels, "m"), f"{_LAWS} on the line"
+    found, due = floats("levels", levels, "m"), f"{_PICTURES} on the line"
     mu = measure("mu", mu, Measure, due)
     if not (mu.smooth and mu.dim == 1):
         raise TypeError(f"mu must be {due}, got {type(mu).__name__} in R^{mu.dim}")
-    if known(levels) and not ((np.asarray(levels) > 0) & (np.asarray(levels) < 1)).all():
-        raise ValueError(f"levels must lie between 0 and 1, got {float(levels.min())} to {float(levels.max())}")
-    return _quantile(mu, array(levels, mu.dtype))
+    if known(found) and not ((np.asarray(found) > 0) & (np.asarray(found) < 1)).all():
+        raise ValueError(f"levels must lie between 0 and 1, got {float(found.min())} to {float(found.max())}")
+    return _quantile(mu, array(found, mu.dtype))
 
 
 @eqx.filter_jit
-def _quantile(mu: Any, levels: Float[Array, " m"]) -> Float[Array, " m"]:
+def _quantile(mu: Measure, levels: Float[Array, " m"]) -> Float[Array, " m"]:
     return mu.projected(jnp.ones(1, levels.dtype)).quantile(levels)

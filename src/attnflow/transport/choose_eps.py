@@ -18,13 +18,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import ArrayLike, Key
 from attnflow.measures import Measure, Particles
-from attnflow.measures.velocity import Velocity
 from attnflow.numerics.arrays import floats, known
-from attnflow.transport.scores import bridge_score, richardson_score
+from attnflow.transport.scores import Estimator, bridge_score, richardson_score
 
 # The least number of tokens at different places.
 _LEAST = 10
@@ -36,8 +36,8 @@ _AXES = 16
 _SPAN = (5, 24)
 # How many temperatures such a range may get beyond its ends.
 _WIDER = 12
-# Far below the fluctuations of any cloud; the bridge's own tolerance takes twice as many iterations.
-_ROUGH: dict[Any, dict[str, float]] = {bridge_score: {"tolerance": 1e-5}, richardson_score: {"tolerance": 1e-5}}
+# Far below the fluctuations of any sample; the default tolerance of a bridge takes twice as many iterations.
+_ROUGH: dict[Estimator, dict[str, float]] = {bridge_score: {"tolerance": 1e-5}, richardson_score: {"tolerance": 1e-5}}
 
 
 class Choice(float):
@@ -60,16 +60,17 @@ class Choice(float):
         self.epsilons, self.losses, self.errors = epsilons, losses, errors
         return self
 
-    def __getnewargs__(self) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __getnewargs__(self) -> tuple[object, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return float(self), self.epsilons, self.losses, self.errors
 
 
 def choose_eps(
     mu: Measure,
-    score: Any = bridge_score,
-    epsilons: Any = None,
+    score: Estimator = bridge_score,
+    *,
+    key: Key,
+    epsilons: ArrayLike | None = None,
     folds: int = 5,
-    key: PRNGKeyArray | None = None,
 ) -> Choice:
     r"""The $\varepsilon$ at which a score of tokens is expected to err least in $L^2(\rho)$, where the tokens are a sample of the density
     $\rho$.
@@ -79,27 +80,33 @@ def choose_eps(
     - `mu`: `Particles` in $\mathbb{R}^d$, at least ten at different places. Tokens at the same place count as one with their weight.
     - `score`: `bridge_score`, `kernel_score`, `richardson_score`, whose best $\varepsilon$ differ, or any `(mu, eps) -> score` of that
       kind.
+    - `key`: by which the tokens are dealt into folds.
     - `epsilons`: the candidates. `None` doubles from where a kernel holds about $n^{1/3}$ tokens to the largest variance, and goes on
       beyond an end at which the loss is least.
     - `folds`: into how many parts the tokens are dealt, each held out once. Of a large cloud a part is 2048 tokens.
-    - `key`: deals the tokens; by default `jax.random.key(0)`.
 
-    Returns a `Choice`, a number with its record: `af.bridge_score(mu, af.choose_eps(mu))` works.
+    Returns a `Choice`, a number with its record: `af.bridge_score(mu, af.choose_eps(mu, key=key))` works.
 
-    The criterion is that of implicit score matching (Hyvarinen 2005), the mean squared error up to a constant. It takes `folds` scores a
-    candidate. What is not a sample, such as `quadrature` tokens, has less noise than the folds show: there any small $\varepsilon$ that
-    the spacing resolves does better.
+    The criterion is that of implicit score matching (Hyvarinen 2005), the mean squared error up to a constant. It takes `folds` scores
+    per candidate. What is not a sample, such as `quadrature` tokens, has less noise than the folds show: there any small $\varepsilon$
+    that the spacing resolves does better.
     """
-    check.key("key", key, optional=True)
+    check.key("key", key)
     points, weights = _places(mu, score, check.count("folds", folds))
-    order = np.asarray(jax.random.permutation(jax.random.key(0) if key is None else key, len(points)))
+    order = np.asarray(jax.random.permutation(key, len(points)))
     points, weights = points[order], weights[order]
     size = min(len(points) // folds, _FOLD)
     held = [np.arange(k * size, (k + 1) * size) for k in range(folds)]
-    directions = _directions(size, points.shape[1], points.dtype)
+    directions = jnp.asarray(_directions((size, points.shape[1]), points.dtype, key=jax.random.fold_in(key, 1)))
 
     def losses(eps: float) -> Float[np.ndarray, " t"]:
-        return np.concatenate([_held_out(score, points, weights, fold, eps, directions) for fold in held])
+        """At the tokens of every fold, of the score of the others."""
+        found = []
+        for fold in held:
+            others = Particles(np.delete(points, fold, axis=0), weights=np.delete(weights, fold))
+            made = score(others, eps, **_ROUGH.get(score, {}))
+            found.append(np.asarray(score_loss(made, jnp.asarray(points[fold]), directions)))
+        return np.concatenate(found)
 
     tested = np.concatenate(held)
     found = {eps: losses(eps) for eps in (_range(points, weights) if epsilons is None else _candidates(epsilons))}
@@ -113,28 +120,14 @@ def choose_eps(
 
 
 @eqx.filter_jit
-def score_loss(score: Callable, x: Float[Array, "m d"], directions: Float[Array, "k m d"]) -> Float[Array, " m"]:
+def score_loss(score: Callable[..., Any], x: Float[Array, "m d"], directions: Float[Array, "k m d"]) -> Float[Array, " m"]:
     """`|s|^2 + 2 div s` at every row of x, the divergence as the sum of `<v, Ds v>` over the directions v."""
     value, push = jax.linearize(score, x)
     divergence = jnp.sum(jax.lax.map(lambda v: jnp.sum(v * push(v), axis=1), directions), axis=0)
     return jnp.sum(value**2, axis=1) + 2 * divergence
 
 
-def _held_out(
-    score: Callable[..., Velocity],
-    points: Float[np.ndarray, "n d"],
-    weights: Float[np.ndarray, " n"],
-    fold: np.ndarray,
-    eps: float,
-    directions: Float[np.ndarray, "k m d"],
-) -> Float[np.ndarray, " m"]:
-    """The losses at the tokens of a fold of the score of the others."""
-    others = Particles(np.delete(points, fold, axis=0), weights=np.delete(weights, fold))
-    made = score(others, eps, **_ROUGH.get(score, {}))
-    return np.asarray(score_loss(made, jnp.asarray(points[fold]), jnp.asarray(directions)))
-
-
-def _places(mu: Any, score: Any, folds: int) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
+def _places(mu: Measure, score: Estimator, folds: int) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]:
     """The places of the tokens that have mass, sorted, with their weights; raises on what has no eps to choose."""
     mu = check.measure("mu", mu, Particles, "Particles, a sample of tokens in R^d")
     if not mu.space.flat:
@@ -163,7 +156,7 @@ def _range(points: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]) -
     return [bottom * 2.0**i for i in range(min(max(count, _SPAN[0]), _SPAN[1]))]
 
 
-def _candidates(epsilons: Any) -> list[float]:
+def _candidates(epsilons: ArrayLike) -> list[float]:
     given = np.unique(np.asarray(floats("epsilons", epsilons, "k")))
     if given[0] <= 0:
         raise ValueError(f"epsilons must be positive, got {given[0]}")
@@ -172,11 +165,11 @@ def _candidates(epsilons: Any) -> list[float]:
     return given.tolist()
 
 
-def _directions(size: int, dim: int, dtype: Any) -> Float[np.ndarray, "k m d"]:
+def _directions(shape: tuple[int, int], dtype: np.dtype, *, key: Key) -> Float[np.ndarray, "k m d"]:
     """Vectors v at every token with `sum v v^T = I`, in many dimensions on average only (Hutchinson 1989)."""
-    if dim <= _AXES:
-        return np.broadcast_to(np.eye(dim, dtype=dtype)[:, None], (dim, size, dim))
-    return (np.random.default_rng(0).choice([-1.0, 1.0], (_AXES, size, dim)) / math.sqrt(_AXES)).astype(dtype)
+    if shape[1] <= _AXES:
+        return np.broadcast_to(np.eye(shape[1], dtype=dtype)[:, None], (shape[1], *shape))
+    return np.asarray(jax.random.rademacher(key, (_AXES, *shape), dtype)) / dtype.type(math.sqrt(_AXES))
 
 
 def _mean(losses: Float[np.ndarray, " t"], weights: Float[np.ndarray, " t"]) -> float:

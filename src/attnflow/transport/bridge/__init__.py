@@ -1,0 +1,1 @@
+"""Schrodinger bridges, of a measure to itself or to another."""
