@@ -82,7 +82,7 @@ def test_the_uniform_law_grows_like_its_first_mode():
     sigma = 0.9 * float(af.theory.critical_noise(1.0, 2))
     found = af.stationary(usa(1.0, 2), af.Grid.uniform(CIRCLE), sigma)
     assert found.iterations == 0
-    assert found.growth == pytest.approx(float(af.theory.mode_growth(1, 1.0, 2, "unnormalized", sigma)), rel=1e-2)
+    assert found.growth == pytest.approx(float(af.theory.mode_growth(1, 1.0, 2, kind="unnormalized", noise=sigma)), rel=1e-2)
 
 
 @pytest.mark.long

@@ -71,7 +71,7 @@ def test_closest_pairs_merge_first_and_at_the_time_of_the_theory():
         cosines = np.asarray(before.points @ before.points.T) - 2 * np.eye(len(before.points))
         assert found.cosines[k] == pytest.approx(cosines.max(), abs=1e-9)
         masses = [float(np.mean(found.labels[k] == found.labels[k][token])) for token in found.pairs[k]]
-        expected = af.theory.merger_log_time(found.cosines[k], beta, (masses[0], masses[1]))
+        expected = float(af.theory.merger_log_time(found.cosines[k], beta, (masses[0], masses[1])))
         assert found.log_times[k] == pytest.approx(expected, abs=0.05)
     # A staircase: energy climbs, and on each plateau it is the sum of squared masses.
     assert np.all(np.diff(found.energy) > -1e-12)

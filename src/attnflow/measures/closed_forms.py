@@ -38,7 +38,7 @@ class ClosedForms(eqx.Module):
 
     def fisher_information(self) -> Float[Array, ""]:
         r"""$\int |\nabla\log\rho|^2 \,d\mu$."""
-        raise self._cannot("a Gaussian, a Grid or Particles", "give it to af.theory.fisher_information")
+        raise self._cannot("Particles, a Grid, a Gaussian or a GaussianMixture", "af.fisher_information(mu, bandwidth) smooths tokens")
 
     def heat(self, t: Any) -> Any:
         r"""The measure after the heat flow $\partial_t \rho = \frac12 \Delta\rho$ for a time $t$."""

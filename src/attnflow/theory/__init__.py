@@ -1,4 +1,10 @@
-"""Predictions: one theorem a function, with its statement and source."""
+"""Predictions: every function is one theorem, with its statement and its source.
+
+All of them return arrays of JAX, a number as a 0-d array, in the precision of the arguments or by default in that of JAX. Elementary
+formulas are traced by `jit` and `grad`. What rests on SciPy's Bessel functions (`mode_growth`, `critical_noise`, `branch_curvature`), on a
+quadrature, or on a decomposition that may be refused (`spectral_projector` and what uses it) needs arguments with known values.
+`predict_limit` returns a `Prediction`: which theorem applies, in words.
+"""
 
 from attnflow.theory.chance import cap_mass as cap_mass
 from attnflow.theory.chance import strong_centers as strong_centers
@@ -12,7 +18,6 @@ from attnflow.theory.equiangular import equiangular as equiangular
 from attnflow.theory.equiangular import equiangular_rate as equiangular_rate
 from attnflow.theory.gaussian import softmax_blow_up_time as softmax_blow_up_time
 from attnflow.theory.gaussian import softmax_covariance as softmax_covariance
-from attnflow.theory.langevin import fisher_information as fisher_information
 from attnflow.theory.langevin import langevin_constant as langevin_constant
 from attnflow.theory.langevin import langevin_divergence as langevin_divergence
 from attnflow.theory.langevin import langevin_potential as langevin_potential

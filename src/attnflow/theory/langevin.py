@@ -1,8 +1,8 @@
-"""The self-bridge of a law against its stationary Langevin diffusion (arXiv:2406.10823).
+"""The self-bridge of a measure against its stationary Langevin diffusion (arXiv:2406.10823).
 
-`dX = 1/2 grad log rho(X) dt + dB` leaves rho in place. Let l be the law of (X_0, X_eps) and pi the Schrodinger bridge of rho to itself at
-temperature eps. Both couple rho with itself, and the theorem says `H(l|pi) + H(pi|l) = o(eps^2)`, with the Fisher information of rho and of
-the entropic interpolation in the bound.
+`dX = 1/2 grad log rho(X) dt + dB` leaves rho in place. Let l be the distribution of (X_0, X_eps) and pi the Schrodinger bridge of rho to
+itself at temperature eps. Both couple rho with itself, and the theorem says `H(l|pi) + H(pi|l) = o(eps^2)`, with the Fisher information of
+rho and of the entropic interpolation in the bound.
 
 With `V = 1/4 Laplace log rho + 1/8 |grad log rho|^2` the generator is, up to conjugation with rho^1/2, `-(-1/2 Laplace + V)`, so that
 `l(x, y) = rho(x)^1/2 e^{-eps (-1/2 Laplace + V)}(x, y) rho(y)^1/2`. On a short way log l is that of a bridge less `eps` times the mean of V
@@ -13,9 +13,7 @@ between x and y. What no function of x plus one of y can match is `eps/12 <y-x, 
 `sum over i of eps^4 / (1152 s_i^8)` for a Gaussian with the variances s_i^2. (Derived formally here; the sources have no constant.)
 """
 
-from collections.abc import Callable
 from functools import singledispatch
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,18 +22,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import ArrayLike
 from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles, quadrature
+from attnflow.measures.quadrature import integral
 from attnflow.numerics.arrays import array, floats, known, rows
 from attnflow.transport.bridge import self_bridge
 
 # Entries of a coupling below this share of the largest are round-off.
 _FLOOR = 1e-13
 _DUE = "a Gaussian, or a GaussianMixture on the line"
-# Points an axis of the grids for integrals, by dimension.
-_NODES = {1: 1000, 2: 150, 3: 50}
 
 
-def langevin_divergence(mu: Measure, eps: Any, nodes: int = 600) -> Float[Array, " k"]:
+def langevin_divergence(mu: Measure, eps: ArrayLike, *, nodes: int = 600) -> Float[Array, " k"]:
     r"""$H(\ell|\pi) + H(\pi|\ell)$ at every temperature `eps` `[k]`.
 
     **Arguments:** `mu`: a `Gaussian`, in closed form, or a `GaussianMixture` on the line, on a grid of `nodes` points: the diffusion by
@@ -48,7 +46,7 @@ def langevin_divergence(mu: Measure, eps: Any, nodes: int = 600) -> Float[Array,
 
 
 @singledispatch
-def _divergence(mu: Any, eps: Float[Array, " k"], nodes: int) -> Float[Array, " k"]:
+def _divergence(mu: Measure, eps: Float[Array, " k"], nodes: int) -> Float[Array, " k"]:
     mu = check.measure("mu", mu, Measure, _DUE)
     raise TypeError(f"mu must be {_DUE}, got {type(mu).__name__} in R^{mu.dim}")
 
@@ -69,13 +67,13 @@ def _(mu: GaussianMixture, eps: Float[Array, " k"], nodes: int) -> Float[Array, 
 def langevin_constant(mu: Measure) -> Float[Array, ""]:
     r"""$\frac{1}{72} \int |D^2 V|^2 \,d\rho$, the limit of $(H(\ell|\pi) + H(\pi|\ell)) / \varepsilon^4$, for a Gaussian or a mixture in
     up to 3 dimensions."""
-    return _integral(_squared_hessian, mu) / 72
+    return integral(_squared_hessian, _smooth(mu)) / 72
 
 
-def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+def langevin_potential(mu: Measure, x: ArrayLike) -> Float[Array, " m"]:
     r"""$V = \frac14 \Delta\log\rho + \frac18 |\nabla\log\rho|^2 = \frac12 (\Delta\sqrt{\rho}) / \sqrt{\rho}$ at $x$; the bridge score
     has the bias $\varepsilon \nabla V$."""
-    mu = _law(mu)
+    mu = _smooth(mu)
     x = rows("x", x, mu.dim)
 
     def one(x: Float[Array, " d"]) -> Float[Array, ""]:
@@ -85,26 +83,13 @@ def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"
     return jax.vmap(one)(x)
 
 
-def fisher_information(mu: Measure) -> Float[Array, ""]:
-    r"""$I(\rho) = \int |\nabla\log\rho|^2 \,d\rho$, for a Gaussian or a mixture in up to 3 dimensions."""
-    return _integral(lambda law, x: jnp.sum(law.score(x) ** 2, axis=1), mu)
-
-
-def _squared_hessian(law: Any, x: Float[Array, "m d"]) -> Float[Array, " m"]:
-    hessian = jax.jacfwd(jax.jacfwd(lambda x: langevin_potential(law, x[None])[0]))
+def _squared_hessian(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+    hessian = jax.jacfwd(jax.jacfwd(lambda x: langevin_potential(mu, x[None])[0]))
     return jnp.sum(jax.vmap(hessian)(x) ** 2, axis=(1, 2))
 
 
-def _integral(f: Callable, mu: Measure) -> Float[Array, ""]:
-    """`integral f drho`, by the trapezoidal rule: where components cancel, f has poles near the line, which Gauss's rule does not like."""
-    law = _law(mu)
-    if law.dim not in _NODES:
-        raise ValueError(f"this is integrated on a grid, in up to {max(_NODES)} dimensions, got {law.dim}")
-    tokens = quadrature(law, _NODES[law.dim])
-    return jnp.vdot(tokens.weights, eqx.filter_jit(f)(law, tokens.points))  # pyright: ignore[reportArgumentType]
-
-
-def _law(mu: Any) -> Any:
+def _smooth(mu: Measure) -> Measure:
+    """`mu`, refused unless it has a score in closed form."""
     mu = check.measure("mu", mu, Measure, "a Gaussian or a GaussianMixture")
     if not mu.smooth:
         raise TypeError(check.refusal("mu", "a Gaussian or a GaussianMixture", mu))
@@ -136,7 +121,7 @@ def _on_grid(tokens: Particles, values: Array, vectors: Array, eps: Array) -> Ar
     """`sum (l - pi) log(l / pi)` over the pairs of grid points."""
     root = jnp.exp(tokens.log_weights / 2)
     pair = root[:, None] * ((vectors * jnp.exp(-eps * values)[None]) @ vectors.T) * root[None, :]
-    plan: Any = self_bridge(tokens, eps, tolerance=1e-11).plan()
+    plan = self_bridge(tokens, eps, tolerance=1e-11).plan()
     seen = (pair > _FLOOR * jnp.max(pair)) & (plan > _FLOOR * jnp.max(plan))
     return jnp.sum(jnp.where(seen, (pair - plan) * jnp.log(jnp.where(seen, pair, 1) / jnp.where(seen, plan, 1)), 0))
 
@@ -150,4 +135,4 @@ def _check_spacing(mu: GaussianMixture, tokens: Particles, eps: float) -> None:
     widest = min(np.pi * np.sqrt(eps / (2 * digits)), np.pi**2 * stds.min() ** 2 / (digits * apart), np.pi * stds.min() / np.sqrt(digits))
     x = np.asarray(tokens.points)[:, 0]
     if x[1] - x[0] > widest:
-        raise ValueError(f"nodes must be at least {int(np.ceil(np.ptp(x) / widest)) + 1} for eps = {eps:g} and this law, got {len(x)}")
+        raise ValueError(f"nodes must be at least {int(np.ceil(np.ptp(x) / widest)) + 1} for eps = {eps:g} and this measure, got {len(x)}")
