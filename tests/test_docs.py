@@ -346,7 +346,14 @@ def test_every_observable_is_in_the_table_with_its_pictures():
     functions = {name for name, it in vars(observe).items() if inspect.isfunction(it)}
     assert {name for name, *_ in rows} == functions - {"growth_rates", "limit_shape"}
     law, x = af.simple_attention(1.0, 2), np.zeros((1, 2))
-    more = {"energy": (2.0,), "clusters": (0.3,), "misalignment": (np.diag([1.0, 0.0]),), "renyi_centers": (0.5,), "log_density": (x,)}
+    more = {
+        "energy": (2.0,),
+        "clusters": (0.3,),
+        "misalignment": (np.diag([1.0, 0.0]),),
+        "renyi_centers": (0.5,),
+        "log_density": (x,),
+        "lyapunov_exponents": (1.0,),
+    }
     sphere, flat = af.samplers.sphere(4, 2, key=jax.random.key(0)), af.samplers.normal(4, 2, key=jax.random.key(0))
     pictures = {"tokens": sphere, "Gaussian": af.Gaussian([0.0, 0.0], np.eye(2)), "grid": af.Grid.uniform([af.Circle(cells=16)])}
     for name, served, compiled in rows:
@@ -354,8 +361,8 @@ def test_every_observable_is_in_the_table_with_its_pictures():
         def call(mu, name=name):
             first = {"law": (law,), "field": (law,)}.get(next(iter(inspect.signature(getattr(af, name)).parameters)), ())
             smooth = (0.5,) if name in ("entropy", "fisher_information", "log_density") and isinstance(mu, af.Particles) else ()
-            last = (1.0, 2) if name == "lyapunov_exponents" else ()
-            return getattr(af, name)(*first, mu, *more.get(name, ()), *smooth, *last)
+            options = {"key": jax.random.key(0), "steps": 2} if name == "lyapunov_exponents" else {}
+            return getattr(af, name)(*first, mu, *more.get(name, ()), *smooth, **options)
 
         tokens = flat if "mathbb" in served else sphere
         for picture, mu in pictures.items():

@@ -53,7 +53,7 @@ def test_five_tokens_merge_like_those_that_solve_moves():
     # The energy of the record is that of the path.
     record = np.interp(np.log(20.0), found.log_t, found.energy)
     at = np.argmin(np.abs(ts - 20))
-    exact = 2 * beta * float(af.energy(mu.with_state(jax.numpy.asarray(states[at])), beta, -beta))
+    exact = 2 * beta * float(af.energy(mu.with_state(jax.numpy.asarray(states[at])), beta, log_scale=-beta))
     assert record == pytest.approx(exact, abs=2e-3)
 
 

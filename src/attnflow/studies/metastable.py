@@ -117,7 +117,7 @@ def on_circle(angles: np.ndarray) -> af.Particles:
 
 def scaled_energy(mu: Any, beta: float) -> Any:
     """`sum_ij w_i w_j e^{beta(<x_i,x_j> - 1)}`, which is the sum of squared masses of clusters that are far apart."""
-    return 2 * beta * af.energy(mu, beta, -beta)
+    return 2 * beta * af.energy(mu, beta, log_scale=-beta)
 
 
 def polygon_spectrum(spec: Spec) -> np.ndarray:

@@ -14,6 +14,7 @@ between x and y. What no function of x plus one of y can match is `eps/12 <y-x, 
 """
 
 from functools import singledispatch
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -121,7 +122,7 @@ def _on_grid(tokens: Particles, values: Array, vectors: Array, eps: Array) -> Ar
     """`sum (l - pi) log(l / pi)` over the pairs of grid points."""
     root = jnp.exp(tokens.log_weights / 2)
     pair = root[:, None] * ((vectors * jnp.exp(-eps * values)[None]) @ vectors.T) * root[None, :]
-    plan = self_bridge(tokens, eps, tolerance=1e-11).plan()
+    plan: Any = self_bridge(tokens, eps, tolerance=1e-11).plan()
     seen = (pair > _FLOOR * jnp.max(pair)) & (plan > _FLOOR * jnp.max(plan))
     return jnp.sum(jnp.where(seen, (pair - plan) * jnp.log(jnp.where(seen, pair, 1) / jnp.where(seen, plan, 1)), 0))
 

@@ -24,8 +24,8 @@ def stability_constant(query_key: ArrayLike, value: ArrayLike, radius: Scalar, t
 
     Until $t$ both supports lie in the ball of radius $S = e^{|V| t} R$; put $a = |A| S^2$. Along a coupling of the two measures, the
     average changes with the query by at most $a$ times the change of the query, because the derivative is a covariance times $A$. With the
-    measure it changes through the keys and through their weights, by $1 + a$ times the change of the keys in $L^2$ under the weights of a row;
-    these are at most $e^{2a}$ times the measure, which costs a factor $e^a$ in $L^2$. Gronwall's inequality gives
+    measure it changes through the keys and through their weights, by $1 + a$ times the change of the keys in $L^2$ under the weights of a
+    row; these are at most $e^{2a}$ times the measure, which costs a factor $e^a$ in $L^2$. Gronwall's inequality gives
     $C = \exp(t |V| (a + e^a (1 + a)))$: crude, but explicit.
     """
     A, V, R, t = square("query_key", query_key), square("value", value), positive("radius", radius), floats("t", t, "")
