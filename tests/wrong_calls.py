@@ -569,10 +569,8 @@ def observables() -> dict[str, Row]:
             tolerance=positive(1e-3),
         ),
         "linearization": row(af.linearization, field=field(), mu=tokens, t=TIME),
-        "local_lipschitz": row(af.local_lipschitz, law=field(), mu=tokens, iterations=count(), tolerance=positive(1.0), key=key(none=True)),
-        "lyapunov_exponents": row(
-            af.lyapunov_exponents, field=field(), mu=tokens, t1=positive(), steps=count(), count=count(1), key=key(none=True)
-        ),
+        "local_lipschitz": row(af.local_lipschitz, law=field(), mu=tokens, iterations=count(), tolerance=positive(1.0)),
+        "lyapunov_exponents": row(af.lyapunov_exponents, field=field(), mu=tokens, t1=positive(), key=key(), steps=count(), count=count(1)),
         "cosine_histogram": row(af.cosine_histogram, mu=sphere, bins=count()),
         "effective_rank": row(af.effective_rank, mu=measure(TOKENS, MIXTURE)),
         "mean_cosine": row(af.mean_cosine, mu=sphere),
@@ -658,7 +656,6 @@ def theory() -> dict[str, Row]:
         ),
         "softmax_blow_up_time": row(known.softmax_blow_up_time, cov=array(EYE, -EYE, np.eye(3)), A=matrix),
         "softmax_covariance": row(known.softmax_covariance, cov=array(EYE, -EYE, np.eye(3)), A=matrix, t=number(0.1)),
-        "fisher_information": row(known.fisher_information, mu=law),
         "langevin_constant": row(known.langevin_constant, mu=law),
         "langevin_divergence": row(known.langevin_divergence, mu=law, eps=array([1.0], [-1.0]), nodes=count(600, 2)),
         "langevin_potential": row(known.langevin_potential, mu=measure(PLANE, TOKENS), x=X),

@@ -96,7 +96,7 @@ def test_entropy_of_attention_is_that_of_its_rows(rng):
     for logit in (af.dot_product(rng.normal(size=(3, 3)), np.eye(3)), af.squared_distance(np.eye(3), np.eye(3))):
         law = af.Attention(logit, np.eye(3))
         rows = np.asarray(law.weights(mu.points, mu))
-        np.testing.assert_allclose(af.observe.attention_entropy(law, mu), -(rows * np.log(rows)).sum(axis=1), rtol=1e-10)
+        np.testing.assert_allclose(af.attention_entropy(law, mu), -(rows * np.log(rows)).sum(axis=1), rtol=1e-10)
         law = af.Attention(logit, np.eye(3), af.Unnormalized(-0.7))
         rows = np.asarray(law.weights(mu.points, mu))
         np.testing.assert_allclose(af.attention_entropy(law, mu), -(rows * np.log(rows)).sum(axis=1), rtol=1e-10)

@@ -145,25 +145,19 @@ def _compared(points: np.ndarray, rank: np.ndarray, starts: np.ndarray, apart: n
     """The labels after the tokens of these pairs of cells have been compared, one pair after the other."""
     from scipy.spatial import KDTree
 
+    def tokens(cell: int) -> np.ndarray:
+        return points[rank[starts[cell] : starts[cell + 1]]]
+
     trees: dict[int, KDTree] = {}
-    root = np.arange(len(label))
-
-    def find(i: int) -> int:
-        while root[i] != i:
-            root[i] = root[root[i]]
-            i = root[i]
-        return i
-
     for a, b in apart:
-        i, j = find(int(label[a])), find(int(label[b]))
-        if i != j:
+        if label[a] != label[b]:
             small, large = sorted((a, b), key=lambda c: starts[c + 1] - starts[c])
             if large not in trees:
-                trees[large] = KDTree(points[rank[starts[large] : starts[large + 1]]])
-            found, _ = trees[large].query(points[rank[starts[small] : starts[small + 1]]], distance_upper_bound=reach * (1 + 1e-15))
-            if found.min() <= reach:
-                root[j] = i
-    return np.array([find(int(i)) for i in label]) if len(apart) else label
+                trees[large] = KDTree(tokens(large))
+            gaps, _ = trees[large].query(tokens(small), distance_upper_bound=reach * (1 + 1e-15))
+            if gaps.min() <= reach:
+                label = np.where(label == label[b], label[a], label)
+    return label
 
 
 def _some_pair_within(
