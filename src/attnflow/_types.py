@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeAlias
 
     import numpy.typing
-    from jaxtyping import Array, PRNGKeyArray, PyTree
+    from jaxtyping import Array, PRNGKeyArray
 
     from attnflow.measures import Measure
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     # A function of rows of points, `[n, d] -> [n, ...]`.
     RowFunction: TypeAlias = Callable[[Array], Array]
     # A function of a measure, whose value is a number, an array or a pytree of those.
-    Observable: TypeAlias = Callable[[Any], PyTree]
+    Observable: TypeAlias = Callable[[Any], Any]
 
     class FieldLike(Protocol):
         """A field, or any object with `at(mu, t, sums) -> velocity`."""

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
-from attnflow._types import FieldLike
+from attnflow._types import FieldLike, Observable
 from attnflow.attention.law import Attention
 from attnflow.attention.normalizations.softmax import Softmax
 from attnflow.attention.normalizations.unnormalized import Unnormalized
@@ -38,8 +38,8 @@ class Plan:
     """What does not change from batch to batch and is fixed when a batch is compiled. `make` and the observables are functions; `native`
     says whether sums on the circle run in the native kernel."""
 
-    make: Callable
-    observe: tuple[tuple[str, Callable], ...]
+    make: Callable[..., Any]
+    observe: tuple[tuple[str, Observable], ...]
     way: Way
     max_steps: int
     native: bool
@@ -57,7 +57,7 @@ class Numbers(NamedTuple):
     rtol: Float[Array, ""]
     atol: Float[Array, ""]
     step: Float[Array, ""] | None
-    until: Callable | None
+    until: Callable[..., Any] | None
 
 
 def way_of(field: FieldLike, mu: FlowingMeasure, fixed: bool) -> Way:

@@ -89,7 +89,7 @@ def check_seeds(seeds: Any) -> Int[np.ndarray, " s"]:
     return found
 
 
-def first_member(make: Callable, axes: dict[str, np.ndarray], seeds: np.ndarray) -> tuple[FieldLike, FlowingMeasure]:
+def first_member(make: Callable[..., Any], axes: dict[str, np.ndarray], seeds: np.ndarray) -> tuple[FieldLike, FlowingMeasure]:
     """The first member, which all others are like. Raise if `make` does not build one, or builds the same one for all of the first seeds:
     then it does not depend on its key, and all seeds are one run."""
     values = {name: jnp.asarray(a[0]) for name, a in axes.items()}
@@ -111,7 +111,7 @@ def first_member(make: Callable, axes: dict[str, np.ndarray], seeds: np.ndarray)
 
 
 @eqx.filter_jit
-def _made(make: Callable, key: jax.Array, values: dict[str, jax.Array]) -> Any:
+def _made(make: Callable[..., Any], key: jax.Array, values: dict[str, jax.Array]) -> Any:
     return make(key, **values)
 
 

@@ -30,7 +30,7 @@ class System(NamedTuple):
     stop. Members are last everywhere. `tolerance` is for each entry of the state."""
 
     rate: Callable[[Array, Array], Array]
-    observe: Callable[[Array], PyTree]
+    observe: Callable[[Array], dict[str, Array]]
     over: Callable[[Array, Array, Array], Array] | None
     tolerance: Float[Array, ""]
 
@@ -53,12 +53,12 @@ class _Carry(NamedTuple):
     state: Float[Array, "n b"]
     rate: Float[Array, "n b"]
     frame: Int[Array, " b"]
-    saved: PyTree
+    saved: dict[str, Array]
     status: Int[Array, " b"]
     steps: Int[Array, " b"]
 
 
-def march(system: System, state: Float[Array, "n b"], ts: Float[Array, " t"], t1: Array, max_steps: int) -> tuple[PyTree, Ends]:
+def march(system: System, state: Float[Array, "n b"], ts: Float[Array, " t"], t1: Array, max_steps: int) -> tuple[dict[str, Array], Ends]:
     """From time 0 to t1: the observables at the increasing times `ts`, time first and members last, and how members ended.
 
     After a member stops, its observables are those of the state in which it did; where it failed, they are NaN.

@@ -33,7 +33,7 @@ _MEMBERS = {"circle": 1024, "any": 256, "in turn": 256}
 
 
 def sweep(
-    make: Callable,
+    make: Callable[..., Any],
     grid: dict[str, ArrayLike],
     seeds: int | ArrayLike,
     t1: Scalar,
@@ -44,7 +44,7 @@ def sweep(
     rtol: Scalar | None = None,
     atol: Scalar | None = None,
     step: Scalar | None = None,
-    until: Callable | None = None,
+    until: Callable[..., Any] | None = None,
     max_steps: int = 100_000,
     batch: int | None = None,
     out: PathLike | None = None,
@@ -171,7 +171,7 @@ def _tolerances(rtol: Scalar | None, atol: Scalar | None, dtype: jnp.dtype) -> t
     return positive("rtol", given[0]).astype(dtype), positive("atol", given[1]).astype(dtype)
 
 
-def _observables(observe: Any, axes: dict[str, np.ndarray]) -> tuple[tuple[str, Callable], ...]:
+def _observables(observe: Any, axes: dict[str, np.ndarray]) -> tuple[tuple[str, Observable], ...]:
     if not isinstance(observe, dict) or not observe:
         raise TypeError(check.refusal("observe", "a dict of functions of the measure, at least one", observe))
     for name, function in observe.items():
