@@ -47,7 +47,7 @@ def energy_and_gradient() -> Row:
     """The energy on S^2 with its gradient, against one velocity."""
     mu, law = af.samplers.sphere(N, 3, key=jax.random.key(0)), af.simple_attention(9.0, 3)
     plan = af.plan(law, mu, af.Spectral(TOLERANCE))
-    both = jax.jit(jax.value_and_grad(lambda x: af.energy(mu.with_state(x), 9.0, -9.0, sums=plan)))
+    both = jax.jit(jax.value_and_grad(lambda x: af.energy(mu.with_state(x), 9.0, log_scale=-9.0, sums=plan)))
     velocity = jax.jit(lambda x: law.at(mu.with_state(x), sums=plan)(x))
     ours, peer = best(lambda: both(mu.points), 2), best(lambda: velocity(mu.points), 2)
     question = "energy and its gradient on S^2, n = 1e+06, against one velocity"

@@ -339,15 +339,22 @@ def test_a_figure_is_drawn_from_its_page(monkeypatch):
 def test_every_observable_is_in_the_table_with_its_pictures():
     """A picture that the table does not name is refused, one that it names is served."""
     import attnflow as af
-    from attnflow import observe
 
     rows = re.findall(
         r"^\| `(\w+)\(.*\)` \| .* \| ([^|]+) \| (yes|host) \| [^|]*\|$", (ROOT / "docs/observables.md").read_text(), flags=re.M
     )
-    functions = {name for name, it in vars(observe).items() if inspect.isfunction(it)}
+    public = {name: getattr(af, name) for name in af.__all__}
+    functions = {name for name, it in public.items() if inspect.isfunction(it) and it.__module__.startswith("attnflow.observe.")}
     assert {name for name, *_ in rows} == functions - {"growth_rates", "limit_shape"}
     law, x = af.simple_attention(1.0, 2), np.zeros((1, 2))
-    more = {"energy": (2.0,), "clusters": (0.3,), "misalignment": (np.diag([1.0, 0.0]),), "renyi_centers": (0.5,), "log_density": (x,)}
+    more = {
+        "energy": (2.0,),
+        "clusters": (0.3,),
+        "misalignment": (np.diag([1.0, 0.0]),),
+        "renyi_centers": (0.5,),
+        "log_density": (x,),
+        "lyapunov_exponents": (1.0,),
+    }
     sphere, flat = af.samplers.sphere(4, 2, key=jax.random.key(0)), af.samplers.normal(4, 2, key=jax.random.key(0))
     pictures = {"tokens": sphere, "Gaussian": af.Gaussian([0.0, 0.0], np.eye(2)), "grid": af.Grid.uniform([af.Circle(cells=16)])}
     for name, served, compiled in rows:
@@ -355,8 +362,8 @@ def test_every_observable_is_in_the_table_with_its_pictures():
         def call(mu, name=name):
             first = {"law": (law,), "field": (law,)}.get(next(iter(inspect.signature(getattr(af, name)).parameters)), ())
             smooth = (0.5,) if name in ("entropy", "fisher_information", "log_density") and isinstance(mu, af.Particles) else ()
-            last = (1.0, 2) if name == "lyapunov_exponents" else ()
-            return getattr(af, name)(*first, mu, *more.get(name, ()), *smooth, *last)
+            options = {"key": jax.random.key(0), "steps": 2} if name == "lyapunov_exponents" else {}
+            return getattr(af, name)(*first, mu, *more.get(name, ()), *smooth, **options)
 
         tokens = flat if "mathbb" in served else sphere
         for picture, mu in pictures.items():

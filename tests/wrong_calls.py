@@ -575,10 +575,8 @@ def observables() -> dict[str, Row]:
             tolerance=positive(1e-3),
         ),
         "linearization": row(af.linearization, field=field(), mu=tokens, t=TIME),
-        "local_lipschitz": row(af.local_lipschitz, law=field(), mu=tokens, iterations=count(), tolerance=positive(1.0), key=key(none=True)),
-        "lyapunov_exponents": row(
-            af.lyapunov_exponents, field=field(), mu=tokens, t1=positive(), steps=count(), count=count(1), key=key(none=True)
-        ),
+        "local_lipschitz": row(af.local_lipschitz, law=field(), mu=tokens, iterations=count(), tolerance=positive(1.0)),
+        "lyapunov_exponents": row(af.lyapunov_exponents, field=field(), mu=tokens, t1=positive(), key=key(), steps=count(), count=count(1)),
         "cosine_histogram": row(af.cosine_histogram, mu=sphere, bins=count()),
         "effective_rank": row(af.effective_rank, mu=measure(TOKENS, MIXTURE)),
         "mean_cosine": row(af.mean_cosine, mu=sphere),

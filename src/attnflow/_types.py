@@ -1,7 +1,7 @@
 """Names for what users pass.
 
-They are for readers and type checkers. At run time anything may come, and the library's own checks refuse what does not fit, in one line: so
-at run time these are `Any`, and no other check speaks first.
+They are for readers and type checkers. At run time anything may come, and the library's own checks refuse what does not fit, in one line:
+so at run time these are `Any`, and no other check speaks first.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy.typing
     from jaxtyping import Array, PRNGKeyArray
 
+    from attnflow.measures import Measure
+
     # Numbers of any shape: a list, an array of NumPy or of JAX, a traced array.
     ArrayLike: TypeAlias = numpy.typing.ArrayLike
     # One number.
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
     PathLike: TypeAlias = str | os.PathLike[str]
     # A key of `jax.random`.
     Key: TypeAlias = PRNGKeyArray
+    # A measure; which pictures fit, each function says.
+    MeasureLike: TypeAlias = Measure
     # A function of rows of points, `[n, d] -> [n, ...]`.
     RowFunction: TypeAlias = Callable[[Array], Array]
     # Arrays in nested tuples, lists, dicts and modules.
     PyTree: TypeAlias = Any
     # A function of a measure, whose value is a number, an array or a pytree of those.
-    Observable: TypeAlias = Callable[[Any], PyTree]
+    Observable: TypeAlias = Callable[[Any], Any]
 
     class FieldLike(Protocol):
         """A field, or any object with `at(mu, t, sums) -> velocity`."""
@@ -39,4 +43,4 @@ if TYPE_CHECKING:
 else:
     from jaxtyping import PyTree as PyTree
 
-    ArrayLike = Scalar = DType = PathLike = Key = RowFunction = Observable = FieldLike = Any
+    ArrayLike = Scalar = DType = PathLike = Key = RowFunction = Observable = FieldLike = MeasureLike = Any

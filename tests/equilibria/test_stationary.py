@@ -82,7 +82,7 @@ def test_the_uniform_law_grows_like_its_first_mode():
     sigma = 0.9 * float(af.theory.critical_noise(1.0, 2))
     found = af.stationary(usa(1.0, 2), af.Grid.uniform(CIRCLE), sigma)
     assert found.iterations == 0
-    assert found.growth == pytest.approx(float(af.theory.mode_growth(1, 1.0, 2, "unnormalized", sigma)), rel=1e-2)
+    assert found.growth == pytest.approx(float(af.theory.mode_growth(1, 1.0, 2, kind="unnormalized", noise=sigma)), rel=1e-2)
 
 
 @pytest.mark.long
@@ -163,7 +163,7 @@ def test_a_branch_in_the_inverse_temperature():
 @pytest.mark.long
 def test_a_mode_that_always_decays_has_no_bifurcation():
     repulsive = af.Attention(usa(1.0, 2).logit, -np.eye(2), af.Unnormalized())
-    with pytest.raises(ValueError, match="mode 1 of the uniform law decays without noise too"):
+    with pytest.raises(ValueError, match="mode 1 of the uniform measure decays without noise too"):
         af.bifurcation(repulsive, af.Grid.uniform(CIRCLE))
 
 
@@ -181,7 +181,7 @@ def test_bad_input_is_named():
         (TypeError, lambda: af.bifurcation(law, af.Grid.uniform([af.Interval(0, 1, 8)])), "Circle or a Zonal axis, got Interval"),
         (ValueError, lambda: af.bifurcation(law, circle, mode=0), "mode must be at least 1, got 0"),
         (ValueError, lambda: af.bifurcation(usa(1.0, 3), af.Grid.uniform(BANDS), mode=2), "on a Zonal axis mode must be odd, got 2"),
-        (TypeError, lambda: af.branch(law, circle, (0.5, 1.0)), "start must be a Bifurcation or a Stationary law, got Grid"),
+        (TypeError, lambda: af.branch(law, circle, (0.5, 1.0)), "start must be a Bifurcation or a Stationary measure, got Grid"),
         (ValueError, lambda: af.branch(law, ordered(2), (5.0, 6.0)), "between must be a range with the parameter of the start"),
         (TypeError, lambda: af.branch(law, ordered(2), (0.1, 2.0), at=1.0), "field must be a function p -> .* where at is given"),
         (ValueError, lambda: af.branch(law, ordered(2), (0.1, 2.0), step=0.0), "step must be positive, got 0.0"),

@@ -31,7 +31,7 @@ def test_orthonormal_tokens_follow_the_scalar_equation(key, kind, beta):
     cosines = grams[:, *np.triu_indices(n, 1)]
     expected = equiangular_by_scipy(n, beta, times, kind)
     np.testing.assert_allclose(cosines, np.broadcast_to(expected[:, None], cosines.shape), atol=1e-9)
-    np.testing.assert_allclose(af.theory.equiangular(n, beta, times, kind), expected, atol=1e-10)
+    np.testing.assert_allclose(af.theory.equiangular(n, beta, times, kind=kind), expected, atol=1e-10)
     if beta == 0 and kind == "softmax":
         np.testing.assert_allclose(expected, (np.exp(2 * times) - 1) / (np.exp(2 * times) + n - 1), atol=1e-10)
 

@@ -53,7 +53,7 @@ def test_five_tokens_merge_like_those_that_solve_moves():
     # The energy of the record is that of the path.
     record = np.interp(np.log(20.0), found.log_t, found.energy)
     at = np.argmin(np.abs(ts - 20))
-    exact = 2 * beta * float(af.energy(mu.with_state(jax.numpy.asarray(states[at])), beta, -beta))
+    exact = 2 * beta * float(af.energy(mu.with_state(jax.numpy.asarray(states[at])), beta, log_scale=-beta))
     assert record == pytest.approx(exact, abs=2e-3)
 
 
@@ -71,7 +71,7 @@ def test_closest_pairs_merge_first_and_at_the_time_of_the_theory():
         cosines = np.asarray(before.points @ before.points.T) - 2 * np.eye(len(before.points))
         assert found.cosines[k] == pytest.approx(cosines.max(), abs=1e-9)
         masses = [float(np.mean(found.labels[k] == found.labels[k][token])) for token in found.pairs[k]]
-        expected = af.theory.merger_log_time(found.cosines[k], beta, (masses[0], masses[1]))
+        expected = float(af.theory.merger_log_time(found.cosines[k], beta, (masses[0], masses[1])))
         assert found.log_times[k] == pytest.approx(expected, abs=0.05)
     # A staircase: energy climbs, and on each plateau it is the sum of squared masses.
     assert np.all(np.diff(found.energy) > -1e-12)

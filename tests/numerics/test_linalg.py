@@ -8,7 +8,7 @@ import pytest
 import attnflow as af
 from attnflow.flow.steps.times import times
 from attnflow.numerics.linalg import one_by_one
-from attnflow.sweeps.batch import Numbers, Plan, run_batch
+from attnflow.sweeps.batch import Numbers, Plan, stepped
 
 FACTORIZATIONS = ("cholesky", "eigh", "eig", "lu", "qr", "geqrf", "svd", "schur", "triangular_solve", "householder_product")
 
@@ -65,7 +65,7 @@ def test_sweeps_of_pictures_without_atoms_factor_single_matrices(key):
     """The program of a batch of mixtures, as `sweep` compiles it."""
     plan = Plan(lambda key, beta: (law(beta), mixture(key)), (("mean", lambda mu: mu.mean),), "in turn", 100, native=False)
     numbers = Numbers(times(0.0, 1.0, 2, np.float64).since(np.float64), jnp.array(1e-6), jnp.array(1e-8), None, None)
-    program = jax.make_jaxpr(lambda keys, betas: run_batch(plan, numbers, keys, {"beta": betas}))
+    program = jax.make_jaxpr(lambda keys, betas: stepped(plan, numbers, keys, {"beta": betas}))
     assert not batched(program(jax.random.split(key, 3), jnp.ones(3)).jaxpr)
 
 

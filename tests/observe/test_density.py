@@ -22,7 +22,7 @@ def test_density_against_scipy(rng):
     np.testing.assert_allclose(found, peer.logpdf(x.T), rtol=1e-10)
     one = af.Particles(points[:1])
     np.testing.assert_allclose(af.log_density(one, x, 0.5), multivariate_normal(points[0], 0.25 * np.eye(2)).logpdf(x), rtol=1e-12)
-    np.testing.assert_allclose(af.log_density(mu, x, 0.5, af.Spectral(1e-10)), af.log_density(mu, x, 0.5), atol=1e-9)
+    np.testing.assert_allclose(af.log_density(mu, x, 0.5, sums=af.Spectral(1e-10)), af.log_density(mu, x, 0.5), atol=1e-9)
 
 
 @pytest.mark.long
@@ -32,7 +32,7 @@ def test_entropy_of_a_gaussian(key):
     mu = af.Particles(jax.random.normal(key, (n, 2)) * jnp.sqrt(S)[None])
     expected = 0.5 * np.sum(np.log(2 * np.pi * (S + h**2)) + S / (S + h**2))
     plan = af.Spectral(1e-8)
-    assert abs(af.entropy(mu, h, plan) - expected) < 0.03
+    assert abs(af.entropy(mu, h, sums=plan) - expected) < 0.03
     # Its gradient moves tokens apart: entropy grows along the score.
     grad = jax.grad(lambda x: af.entropy(af.Particles(x), h))(mu.points[:200])
     assert jnp.vdot(grad, mu.points[:200]) > 0

@@ -10,6 +10,8 @@ from scipy.special import i0, i1
 import attnflow as af
 from attnflow.observe.clusters import _by_blocks, _by_cells, components
 
+KEY = jax.random.key(0)
+
 
 def sphere(rng, n, d):
     return af.samplers.sphere(n, d, key=jax.random.key(int(rng.integers(1 << 30))))
@@ -65,7 +67,7 @@ def test_clusters_of_a_density():
     (lambda mu: af.clusters(mu, 1.0, floor=1.0), "floor"),
     (lambda mu: af.order_parameter(mu, 2), "k must be"),
     (lambda mu: af.renyi_centers(mu, -1.0), "delta must be positive"),
-    (lambda mu: af.lyapunov_exponents(af.simple_attention(1.0, 3), mu, 1.0, count=0), "count must be"),
+    (lambda mu: af.lyapunov_exponents(af.simple_attention(1.0, 3), mu, 1.0, count=0, key=KEY), "count must be"),
     (lambda mu: af.cosine_histogram(mu, 0), "bins must be at least 1"),
 ])  # fmt: skip
 def test_bad_input_is_one_clear_line(call, words, rng):
@@ -94,7 +96,7 @@ def test_entropy_of_attention_is_that_of_its_rows(rng):
     for logit in (af.dot_product(rng.normal(size=(3, 3)), np.eye(3)), af.squared_distance(np.eye(3), np.eye(3))):
         law = af.Attention(logit, np.eye(3))
         rows = np.asarray(law.weights(mu.points, mu))
-        np.testing.assert_allclose(af.observe.attention_entropy(law, mu), -(rows * np.log(rows)).sum(axis=1), rtol=1e-10)
+        np.testing.assert_allclose(af.attention_entropy(law, mu), -(rows * np.log(rows)).sum(axis=1), rtol=1e-10)
         law = af.Attention(logit, np.eye(3), af.Unnormalized(-0.7))
         rows = np.asarray(law.weights(mu.points, mu))
         np.testing.assert_allclose(af.attention_entropy(law, mu), -(rows * np.log(rows)).sum(axis=1), rtol=1e-10)
@@ -156,7 +158,7 @@ def test_power_iteration_finds_the_largest_singular_value(rng):
     mu, law = af.Particles(points), af.Attention(af.dot_product(rng.normal(size=(2, 2)), np.eye(2)), rng.normal(size=(2, 2)))
     matrix = jax.jacfwd(lambda x: law.at(mu.with_state(x))(x))(mu.points).reshape(12, 12)
     expected = np.linalg.svd(np.asarray(matrix), compute_uv=False)[0]
-    np.testing.assert_allclose(af.local_lipschitz(law, mu, 500), expected, rtol=1e-5)
+    np.testing.assert_allclose(af.local_lipschitz(law, mu, iterations=500), expected, rtol=1e-5)
     radius = np.linalg.norm(points, axis=1).max()
     assert expected <= float(af.theory.lipschitz_bound(law.logit.A, law.value, radius, 6))
 
@@ -172,10 +174,10 @@ def test_linearization_of_two_clusters_is_known():
     np.testing.assert_allclose(np.asarray(values), [rate, rate, 0, 0], atol=1e-12)
 
 
-def test_lyapunov_exponents_of_a_linear_field():
+def test_lyapunov_exponents_of_a_linear_field(key):
     V = np.diag([0.7, -0.2])
     field = af.Attention(af.dot_product(np.zeros((2, 2)), np.eye(2)), V)
-    found = af.lyapunov_exponents(field, af.Particles(np.array([[0.3, -0.4]])), 40.0, steps=2000, count=2)
+    found = af.lyapunov_exponents(field, af.Particles(np.array([[0.3, -0.4]])), 40.0, steps=2000, count=2, key=key)
     np.testing.assert_allclose(found, [0.7, -0.2], atol=0.05)
 
 
@@ -224,8 +226,8 @@ def test_the_lipschitz_constant_of_a_causal_law_is_of_masked_sums(rng):
     points = rng.normal(size=(4, 2))
     matrix = differences(masked_rates(1.5, ORDER, False), points.ravel())
     law, expected = af.simple_attention(1.5, 2, mask=af.Causal()), np.linalg.norm(matrix, 2)
-    assert float(af.local_lipschitz(law, af.Particles(points, order=ORDER), 400)) == pytest.approx(expected, rel=1e-5)
-    free = float(af.local_lipschitz(af.simple_attention(1.5, 2), af.Particles(points), 400))
+    assert float(af.local_lipschitz(law, af.Particles(points, order=ORDER), iterations=400)) == pytest.approx(expected, rel=1e-5)
+    free = float(af.local_lipschitz(af.simple_attention(1.5, 2), af.Particles(points), iterations=400))
     assert abs(free - expected) > 0.05 * expected, "the mask matters"
 
 
@@ -260,6 +262,6 @@ def test_the_lyapunov_exponents_of_a_causal_law_are_of_masked_sums(rng):
         return x
 
     mu, law = af.Particles(points, order=ORDER), af.simple_attention(1.5, 2, mask=af.Causal())
-    found = af.lyapunov_exponents(law, mu, t1, steps=steps, count=8)
+    found = af.lyapunov_exponents(law, mu, t1, steps=steps, count=8, key=KEY)
     _, volume = np.linalg.slogdet(differences(flow, points.ravel()))
     assert float(jnp.sum(found)) == pytest.approx(volume / t1, rel=1e-6)

@@ -20,7 +20,7 @@ def test_rates_on_the_circle(kind):
     for beta in (0.5, 5.0):
         q = iv(K, beta) / iv(0, beta)
         expected = K**2 / beta * {"softmax": q, "unnormalized": iv(K, beta), "sinkhorn": q / (1 + q)}[kind]
-        np.testing.assert_allclose(af.theory.mode_growth(K, beta, 2, kind), expected, rtol=1e-13)
+        np.testing.assert_allclose(af.theory.mode_growth(K, beta, 2, kind=kind), expected, rtol=1e-13)
         np.testing.assert_allclose(af.growth_rates(af.simple_attention(beta, 2, KINDS[kind]), 2, 6), expected, rtol=1e-8)
 
 
@@ -32,9 +32,9 @@ def test_rates_on_spheres(dim, kind):
     s, weight = np.cos(angle), np.sin(angle) ** (dim - 2)
     c = np.array([np.sum(np.exp(beta * s) * zonal_harmonic(k, dim, s) * weight) for k in range(7)]) / weight.sum()
     expected = K * (K + dim - 2) * c[1:] / beta / (c[0] if kind == "softmax" else 1)
-    np.testing.assert_allclose(af.theory.mode_growth(K, beta, dim, kind), expected, rtol=1e-6)
+    np.testing.assert_allclose(af.theory.mode_growth(K, beta, dim, kind=kind), expected, rtol=1e-6)
     found = af.growth_rates(af.simple_attention(beta, dim, KINDS[kind]), dim, 6)
-    np.testing.assert_allclose(found, af.theory.mode_growth(K, beta, dim, kind), rtol=1e-8)
+    np.testing.assert_allclose(found, af.theory.mode_growth(K, beta, dim, kind=kind), rtol=1e-8)
 
 
 @pytest.mark.long
@@ -55,7 +55,7 @@ def test_linear_and_sigmoid_attention():
 def test_heads_values_and_noise():
     """Rates are linear in the field: heads have their mean, V = -v I has -v times them; noise takes `sigma^2/2 k(k+d-2)`."""
     one, two = af.simple_attention(1.0, 3), af.simple_attention(4.0, 3, af.Unnormalized(-4.0))
-    rates = [np.asarray(af.theory.mode_growth(K, beta, 3, kind)) for beta, kind in ((1.0, "softmax"), (4.0, "unnormalized"))]
+    rates = [np.asarray(af.theory.mode_growth(K, beta, 3, kind=kind)) for beta, kind in ((1.0, "softmax"), (4.0, "unnormalized"))]
     np.testing.assert_allclose(af.growth_rates(af.MultiHead([one, two]), 3, 6), (rates[0] + np.exp(-4) * rates[1]) / 2, rtol=1e-8)
     repulsive, decay = af.Attention(one.logit, -2 * np.eye(3)), 0.125 * K * (K + 1)
     np.testing.assert_allclose(af.growth_rates(repulsive, 3, 6, noise=0.5), -2 * rates[0] - decay, rtol=1e-8)
@@ -103,7 +103,7 @@ def test_closed_forms_of_the_transition():
         assert float(af.theory.branch_curvature(b, d)) == pytest.approx(0, abs=1e-13)
         assert float(af.theory.branch_curvature(0.5 * b, d)) < 0 < float(af.theory.branch_curvature(2 * b, d))
         sigma = float(af.theory.critical_noise(b, d))
-        rates = np.asarray(af.theory.mode_growth(K, b, d, "unnormalized", noise=sigma))
+        rates = np.asarray(af.theory.mode_growth(K, b, d, kind="unnormalized", noise=sigma))
         assert rates[0] == pytest.approx(0, abs=1e-14)
         assert (rates[1:] < 0).all()
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 import attnflow as af
 
@@ -59,7 +60,7 @@ def test_bad_input_is_named(rng):
     mix = af.GaussianMixture([1.0], [[0.0]], [[[1.0]]])
     with pytest.raises(ValueError, match="eps must be positive, got 0"):
         af.theory.langevin_divergence(mix, [0.1, 0.0])
-    with pytest.raises(ValueError, match=r"nodes must be at least \d+ for eps = 0\.01 and this law, got 100"):
+    with pytest.raises(ValueError, match=r"nodes must be at least \d+ for eps = 0\.01 and this measure, got 100"):
         af.theory.langevin_divergence(mix, [0.1, 0.01], nodes=100)
     with pytest.raises(TypeError, match=r"a GaussianMixture on the line, got Particles in R\^1"):
         af.theory.langevin_divergence(mix.sample(4, key=jax.random.key(0)), [0.1])
@@ -67,3 +68,14 @@ def test_bad_input_is_named(rng):
         af.theory.langevin_divergence(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), mix), [0.1])
     with pytest.raises(ValueError, match="in up to 3 dimensions, got 4"):
         af.theory.langevin_constant(af.Gaussian(np.zeros(4), np.eye(4)))
+
+
+def test_the_fisher_information_of_a_mixture_against_scipy():
+    weights, means, variances = np.array([0.3, 0.7]), np.array([-2.0, 1.0]), np.array([1.0, 2.0])
+
+    def parts(x):
+        return weights * np.exp(-((x - means) ** 2) / (2 * variances)) / np.sqrt(2 * np.pi * variances)
+
+    expected, _ = quad(lambda x: (parts(x) @ ((x - means) / variances)) ** 2 / parts(x).sum(), -15, 15, epsabs=1e-12)
+    mixture = af.GaussianMixture(weights, means[:, None], variances[:, None, None])
+    np.testing.assert_allclose(af.fisher_information(mixture), expected, rtol=1e-9)

@@ -1,5 +1,7 @@
 """Predictions for long times against simulation, quadrature and limits."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -48,7 +50,7 @@ def test_merger_time_is_the_integral_for_large_beta(kind):
         return np.exp(beta * (c - np.cos(x))) / (rate * np.sin(x))
 
     exact = np.log(quad(slowness, u - 0.2, u, epsrel=1e-12)[0]) + beta * shift
-    assert theory.merger_log_time(c, beta, (a, m), kind) == pytest.approx(exact, abs=10 / beta)
+    assert theory.merger_log_time(c, beta, (a, m), kind=kind) == pytest.approx(exact, abs=10 / beta)
 
 
 def test_window_is_half_over_the_rate_in_the_limit():
@@ -71,7 +73,7 @@ def test_trichotomy_is_the_limit_of_the_exact_cosine():
     critical = theory.critical_sharpness(r)
     for gamma in (0.5 * critical, critical, 1.5 * critical):
         n = 10**40
-        assert theory.context_cosine(n, r, gamma * 40 * np.log(10)) == pytest.approx(theory.context_limit(r, gamma), abs=1e-6)
+        assert theory.context_cosine(n, r, gamma * 40 * np.log(10)) == pytest.approx(float(theory.context_limit(r, gamma)), abs=1e-6)
 
 
 def test_stability_constant_bounds_what_is_measured(rng):
@@ -99,3 +101,21 @@ def test_misalignment_falls_at_the_rate_of_the_gap(key):
     exact = np.mean((x[:, 1] ** 2 * np.exp(-3.0) + x[:, 2] ** 2 * np.exp(-6.0)) / x[:, 0] ** 2)
     assert float(af.misalignment(path.final, Pi)) == pytest.approx(exact, rel=1e-6)
     assert float(af.misalignment(path.final, Pi)) <= np.exp(-3.0) * float(af.misalignment(start, Pi))
+
+
+def test_theory_returns_arrays_and_is_traced():
+    """Every number is a 0-d array; formulas of elementary functions are compiled and differentiated."""
+    numbers = [
+        theory.wendel(6, 3),
+        theory.critical_beta(2),
+        *(jax.jit(f)(0.6) for f in (lambda c: theory.merger_log_time(c, 9.0), lambda c: theory.context_cosine(7, c, 2.0))),
+        *(jax.jit(f)(0.6) for f in (theory.critical_sharpness, lambda c: theory.context_limit(c, 2.0))),
+        *(jax.jit(f)(0.3) for f in (lambda a: theory.cap_mass(4, a), lambda a: theory.strong_centers(3, a, 50))),
+        jax.jit(lambda b: theory.window_time(1.0, b))(50.0),
+    ]
+    assert all(isinstance(number, jax.Array) and number.shape == () for number in numbers)
+    # d/da of the share of a cap is the density sin^{d-2}(a) over its integral.
+    found = jax.grad(lambda a: theory.cap_mass(4, a))(0.7)
+    assert float(found) == pytest.approx(np.sin(0.7) ** 2 / (np.pi / 2))
+    z = jnp.array([[3.0, -1.0, 0.5], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(jax.jit(theory.uniform_mean)(z), theory.uniform_mean(z), rtol=1e-14)

@@ -1,1 +1,1 @@
-"""Measures that do not move: stationary ones, their branches and bifurcations."""
+"""Measures that do not move: stationary measures, their branches and bifurcations."""

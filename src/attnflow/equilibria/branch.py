@@ -1,32 +1,39 @@
-"""Branches of stationary laws, followed around their folds as the noise or another parameter changes.
+"""Branches of stationary measures, followed around their folds as the noise or another parameter changes.
 
 By pseudo-arclength continuation (Keller 1977): from a solution with the unit tangent (u', p') the next one is sought in the plane
 `<u', u - u_0> + p' (p - p_0) = step`, so that the parameter may turn back. Here `<a, b>` is the mean of a b over the grid, and u the
-density over the uniform one.
+density relative to the uniform one.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
 from attnflow import _check as check
+from attnflow._types import ArrayLike, FieldLike, Scalar
 from attnflow.equilibria.bifurcation import Bifurcation
-from attnflow.equilibria.newton import Along, Borders, Found, InNoise, System, bordered, borders, newton, system, with_parameter
+from attnflow.equilibria.newton import Along, Borders, Family, Found, InNoise, System, bordered, borders, newton, system, with_parameter
 from attnflow.equilibria.stationary import Stationary, state
 from attnflow.numerics.arrays import floats, positive
 
-# On a branch Newton's method is quick, or the step too long; and so it is when the tangent turns by more than an angle of this cosine.
+# A step is too long if Newton's method needs more iterations, or if the tangent turns by more than the angle of this cosine.
 _ITERATIONS, _TURN = 8, 0.9
+
+# What a branch begins at; at run time anything may come, and is refused in one line.
+if TYPE_CHECKING:
+    Start: TypeAlias = Bifurcation | Stationary
+else:
+    Start = Any
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Branch:
-    """Stationary laws in a row: `branch[i]` is a `Stationary`.
+    """Stationary measures in a row: `branch[i]` is a `Stationary`.
 
-    `parameter`, `order` (the length of the mean), `growth` and `error` have one entry a state. `status` says why the branch ends: `left`
-    the range of the parameter, had its number of `points`, or `stalled`, because no next state was found.
+    `parameter`, `order` (the length of the mean), `growth` and `error` have one entry per state. `status` says why the branch ends: it
+    `left` the range of the parameter, has as many `points` as asked for, or `stalled`, because no next state was found.
     """
 
     states: tuple[Stationary, ...]
@@ -64,16 +71,17 @@ class Branch:
 
 
 def branch(
-    field: Any,
-    start: Any,
-    between: tuple[float, float],
-    at: float | None = None,
+    field: FieldLike | Family,
+    start: Start,
+    between: ArrayLike,
+    *,
+    at: Scalar | None = None,
     direction: Literal[1, -1] = 1,
     points: int = 200,
-    step: float = 0.05,
-    tolerance: float | None = None,
+    step: Scalar = 0.05,
+    tolerance: Scalar | None = None,
 ) -> Branch:
-    r"""The stationary laws that begin at a bifurcation, or that continue a stationary law.
+    r"""The stationary measures that begin at a bifurcation, or that continue a stationary measure.
 
     **Arguments:**
 
@@ -81,30 +89,32 @@ def branch(
       parameter `p` that JAX can differentiate in `p`, such as the inverse temperature.
     - `start`: from `bifurcation` or `stationary`; `at` is the parameter there.
     - `between`: the range of the parameter; the branch ends where it leaves it.
-    - `direction`: from a bifurcation, along its mode or against it; from a stationary law, with the parameter rising (1) or falling (-1).
+    - `direction`: from a bifurcation, along its mode or against it; from a stationary measure, with the parameter rising (1) or
+      falling (-1).
     - `points`: the most states.
-    - `step`: the longest step, in units of the norm of the density over the uniform one.
+    - `step`: the longest step, in units of the norm of the relative density.
     """
     cure = "af.bifurcation and af.stationary find one"
-    check.instance("start", start, (Bifurcation, Stationary), "a Bifurcation or a Stationary law", cure)
-    low, high = _pair(between)
+    check.instance("start", start, (Bifurcation, Stationary), "a Bifurcation or a Stationary measure", cure)
+    ends = floats("between", between, "k")
+    if len(ends) != 2:
+        raise ValueError(f"between must be the two ends of a range, got {len(ends)} numbers")
+    low, high = map(float, ends)
+    family: Any = field
     if at is None:
-        check.field("field", field)
+        family, p = InNoise(check.field("field", family)), start.noise
     else:
-        floats("at", at, "")
         check.function("field", field, "a function p -> (field, sigma) where at is given")
-    p = start.noise if at is None else float(at)
-    if tolerance is not None:
-        positive("tolerance", tolerance)
+        p = float(floats("at", at, ""))
     if not low <= p <= high:
         raise ValueError(f"between must be a range with the parameter of the start, {p:.6g}, in it, got {between}")
     if at is not None and isinstance(start, Bifurcation):
-        raise ValueError("at is for a Stationary law to start from, got a Bifurcation; without at the parameter is the noise")
+        raise ValueError("at is for a Stationary measure to start from, got a Bifurcation; without at the parameter is the noise")
     if not isinstance(direction, int) or direction not in (1, -1):
         raise ValueError(check.refusal("direction", "1 or -1", direction))
     check.count("points", points, 2)
-    positive("step", step)
-    problem = system(InNoise(field) if at is None else field, start.measure, p, tolerance)
+    longest = float(positive("step", step))
+    problem = system(family, start.measure, p, tolerance)
     u = problem.relative(start.measure)
     linear = problem.linear(u, p)
     here = Found(u, p, float(np.abs(linear.value).max()), 0, linear)
@@ -115,14 +125,7 @@ def branch(
         border = borders(problem, u)
         tangent = _tangent(problem, here, border, np.append(np.zeros_like(u), 1.0))
     tangent = direction * tangent / _norm(problem, tangent)
-    return _follow(problem, here, tangent, border, (low, high), points, step)
-
-
-def _pair(between: Any) -> tuple[float, float]:
-    count = len(floats("between", between, "k"))
-    if count != 2:
-        raise ValueError(f"between must be the two ends of a range, got {count} numbers")
-    return float(between[0]), float(between[1])
+    return _follow(problem, here, tangent, border, (low, high), points, longest)
 
 
 def _follow(
@@ -132,7 +135,7 @@ def _follow(
     metric = _metric(problem)
     while len(found) < points:
         here = found[-1]
-        # A concentrated law changes much in density while it hardly moves: steps are relative to its size.
+        # A concentrated measure changes much in density while it hardly moves: steps are relative to its size.
         size = length * np.sqrt(problem.weights @ here.u**2)
         ahead = np.append(here.u, here.p) + size * tangent
         row = metric * tangent

@@ -1,17 +1,19 @@
-"""Newton's method for laws that do not move, on the cells of a grid.
+"""Newton's method for measures that do not move, on the cells of a grid.
 
-The unknown u is the density over that of the uniform law, and with the weights w of the cells (their shares of the volume) its mass is
-`<w, u> = 1`. Its rate of change is
+The unknown u is the density relative to that of the uniform measure, and with the weights w of the cells (their fractions of the
+volume) its mass is `<w, u> = 1`. Its rate of change is
 
     F(u) = - div(u Gamma_u) + sigma^2/2 Laplace u,
 
-in finite volumes whose fluxes are smooth in u and keep it positive. Mass is conserved, `w J = 0` for the Jacobian J of F, and a law on
-the circle that turns with it has turned solutions: J is singular, and is bordered with one row and one column for each of the two.
+in finite volumes whose fluxes are smooth in u and keep it positive. Mass is conserved, `w J = 0` for the Jacobian J of F, and
+where the equation commutes with the rotations of the circle, every rotated solution is one too: J is singular, and is bordered with one row
+and one column for each of the two.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -20,27 +22,31 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import FieldLike, MeasureLike, Scalar
 from attnflow.measures import Grid
 from attnflow.measures.grid.volumes import scharfetter_gummel
 from attnflow.numerics.arrays import positive
 from attnflow.sums import Dense
 
-# A dense Jacobian of more cells does not fit.
+# The most cells: the Jacobian is dense.
 _CELLS = 4096
-# Up to so many cells all pairs are summed: what takes time then is to compile.
+# Up to this many cells all pairs are summed: compilation is what takes time then.
 _DENSE = 512
 # Directions of a Jacobian at a time: each needs room for all pairs of cells.
 _BATCH = 16
-# How often a step is halved, and the least share of its density that a cell keeps in one.
+# How often a step is halved, and the least fraction of its density that a cell keeps in one.
 _HALVINGS, _SHRINK = 12, 0.05
+
+# A family of fields and noises, `p -> (field, sigma)`.
+Family: TypeAlias = Callable[[Any], tuple[Any, Any]]
 
 
 class InNoise(eqx.Module):
     """A field with the noise as the parameter."""
 
-    field: Any
+    field: FieldLike
 
-    def __call__(self, p: Any) -> tuple[Any, Any]:
+    def __call__(self, p: Scalar) -> tuple[FieldLike, Scalar]:
         return self.field, p
 
 
@@ -54,9 +60,9 @@ class Linear(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class System:
-    """`F(u, p)` on a grid, for a family `p -> (field, sigma)`, and how it turns: `turns` if it does, on the circle."""
+    """`F(u, p)` on a grid, for a family `p -> (field, sigma)`, with `turns` if it commutes with the rotations of the circle."""
 
-    family: Callable
+    family: Family
     grid: Grid
     turns: bool
     tolerance: float
@@ -67,10 +73,11 @@ class System:
         return volumes / volumes.sum()
 
     def relative(self, mu: Grid) -> np.ndarray:
-        """The density of a law over that of the uniform one."""
+        """The density of a measure relative to that of the uniform one."""
         return np.asarray(mu.weights, float) / self.weights
 
-    def law(self, u: np.ndarray) -> Grid:
+    def measure(self, u: np.ndarray) -> Grid:
+        """The measure of this relative density."""
         mass = jnp.asarray(u * self.weights, self.grid.dtype)
         return self.grid.with_state((mass / jnp.sum(mass)).reshape(self.grid.mesh.shape))
 
@@ -78,45 +85,38 @@ class System:
         state, parameter = self._arrays(u, p)
         return np.asarray(_rate(self.family, self.grid, state, parameter), float)
 
-    def linear(self, u: np.ndarray, p: float) -> "Linear":
+    def linear(self, u: np.ndarray, p: float) -> Linear:
         found = _linear(self.family, self.grid, *self._arrays(u, p))
         return Linear(*(np.asarray(array, float) for array in found))
 
-    def cross(self, u: np.ndarray, p: float, a: np.ndarray) -> np.ndarray:
-        """The derivative of `F'[a]` in p."""
-        return np.asarray(_cross(self.family, self.grid, *self._arrays(u, p, a)), float)
+    def derivative(self, u: np.ndarray, p: float, *along: np.ndarray | None) -> np.ndarray:
+        """The derivative of F along all of these directions: `F''[a, b]` along a and b; `None` is the direction of p."""
+        directions = tuple(self._arrays(np.zeros_like(u), 1.0) if a is None else self._arrays(a, 0.0) for a in along)
+        return np.asarray(_derivative(self.family, self.grid, self._arrays(u, p), directions), float)
 
-    def second(self, u: np.ndarray, p: float, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """`F''[a, b]`."""
-        return np.asarray(_second(self.family, self.grid, *self._arrays(u, p, a, b)), float)
-
-    def third(self, u: np.ndarray, p: float, a: np.ndarray) -> np.ndarray:
-        """`F'''[a, a, a]`."""
-        return np.asarray(_third(self.family, self.grid, *self._arrays(u, p, a)), float)
-
-    def _arrays(self, *values: Any) -> tuple[Array, ...]:
+    def _arrays(self, *values: np.ndarray | float) -> tuple[Array, ...]:
         return tuple(jnp.asarray(value, self.grid.dtype) for value in values)
 
 
-def system(family: Callable, grid: Any, p: float, tolerance: Any) -> System:
+def system(family: Family, grid: MeasureLike, p: float, tolerance: Scalar | None) -> System:
     """The system of a family on a grid, refused if Newton's method is not for it."""
     if not isinstance(grid, Grid):
         cure = "deposit tokens with af.Grid.deposit(mu, axes)"
-        raise TypeError(check.refusal("guess", "a Grid, on which stationary laws are found", grid, cure))
-    # Off a row a law turns in more ways than the borders hold.
+        raise TypeError(check.refusal("guess", "a Grid, on which stationary measures are found", grid, cure))
+    # In two dimensions there are more symmetries than the borders hold.
     if grid.axes[0].edges is None or not grid.axes[0].moves:
         raise ValueError(
-            f"stationary laws are found over intervals, the circle or a Zonal axis, got {type(grid.axes[0]).__name__}; "
+            f"stationary measures are found over intervals, the circle or a Zonal axis, got {type(grid.axes[0]).__name__}; "
             "af.Zonal(3, cells) has those on S^2 with an axis"
         )
     if grid.mass.size > _CELLS:
-        raise ValueError(f"stationary laws are found on at most {_CELLS} cells, got {grid.mass.size}")
+        raise ValueError(f"stationary measures are found on at most {_CELLS} cells, got {grid.mass.size}")
     made = family(p)
     if not isinstance(made, tuple) or len(made) != 2:
         raise TypeError(check.refusal("field", "a function p -> (field, sigma)", made))
     check.field("field", made[0])
     tolerance = (1e-9 if grid.dtype == jnp.float64 else 1e-3) if tolerance is None else float(positive("tolerance", tolerance))
-    found = System(family, grid, False, float(tolerance))
+    found = System(family, grid, False, tolerance)
     if not grid.axes[0].periodic:
         return found
     uneven = 1 + 0.5 * np.random.default_rng(0).uniform(-1, 1, grid.axes[0].cells)
@@ -208,7 +208,7 @@ def newton(system: System, u: np.ndarray, p: float, border: Borders, most: int, 
 
 
 def growth(system: System, found: Found, border: Borders) -> float:
-    """The largest real part of the spectrum of J, without the two directions that do not count: more mass, and the law turned.
+    """The largest real part of the spectrum of J, without the two directions that do not count: more mass, and a rotation.
 
     `J - s a b` with `<b, a> = 1` has the eigenvalue of the eigenvector a (on the right) or b (on the left) moved by -s, and no other.
     """
@@ -225,7 +225,7 @@ def growth(system: System, found: Found, border: Borders) -> float:
 
 
 @eqx.filter_jit
-def _rate(family: Callable, grid: Grid, u: Float[Array, " n"], p: Float[Array, ""]) -> Float[Array, " n"]:
+def _rate(family: Family, grid: Grid, u: Float[Array, " n"], p: Float[Array, ""]) -> Float[Array, " n"]:
     field, sigma = family(p)
     sums = Dense() if grid.mass.size <= _DENSE else None
     shares = grid.mesh.volumes / jnp.sum(grid.mesh.volumes)
@@ -235,28 +235,15 @@ def _rate(family: Callable, grid: Grid, u: Float[Array, " n"], p: Float[Array, "
 
 
 @eqx.filter_jit
-def _linear(family: Callable, grid: Grid, u: Array, p: Array) -> tuple[Array, Array, Array]:
+def _linear(family: Family, grid: Grid, u: Array, p: Array) -> tuple[Array, Array, Array]:
     value, push = jax.linearize(lambda u, p: _rate(family, grid, u, p), u, p)
     columns = jax.lax.map(lambda du: push(du, jnp.zeros_like(p)), jnp.eye(len(u), dtype=u.dtype), batch_size=_BATCH)
     return value, columns.T, push(jnp.zeros_like(u), jnp.ones_like(p))
 
 
 @eqx.filter_jit
-def _second(family: Callable, grid: Grid, u: Array, p: Array, a: Array, b: Array) -> Array:
-    def along(u: Array) -> Array:
-        return jax.jvp(lambda u: _rate(family, grid, u, p), (u,), (a,))[1]
+def _derivative(family: Family, grid: Grid, at: tuple[Array, ...], directions: tuple[tuple[Array, ...], ...]) -> Array:
+    def along(f: Callable[..., Array], direction: tuple[Array, ...]) -> Callable[..., Array]:
+        return lambda *at: jax.jvp(f, at, direction)[1]
 
-    return jax.jvp(along, (u,), (b,))[1]
-
-
-@eqx.filter_jit
-def _cross(family: Callable, grid: Grid, u: Array, p: Array, a: Array) -> Array:
-    def along(p: Array) -> Array:
-        return jax.jvp(lambda u: _rate(family, grid, u, p), (u,), (a,))[1]
-
-    return jax.jvp(along, (p,), (jnp.ones_like(p),))[1]
-
-
-@eqx.filter_jit
-def _third(family: Callable, grid: Grid, u: Array, p: Array, a: Array) -> Array:
-    return jax.jvp(lambda u: _second(family, grid, u, p, a, a), (u,), (a,))[1]
+    return functools.reduce(along, directions, functools.partial(_rate, family, grid))(*at)

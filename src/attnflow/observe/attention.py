@@ -1,7 +1,7 @@
 """How sharply tokens attend."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,20 +9,22 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from attnflow import _check as check
+from attnflow._types import FieldLike, MeasureLike, Scalar
 from attnflow.attention.law import Attention
 from attnflow.measures import Particles
 from attnflow.numerics.arrays import cast, positive
 from attnflow.sums import Request, check_request, log_integral
 
 
-def attention_entropy(law: Any, mu: Particles, sums: Request | None = None) -> Float[Array, " n"]:
-    r"""$-\sum_j p_{ij} \log p_{ij}$ for every token: $\log n$ where attention is even, 0 where a token attends to one alone.
+def attention_entropy(law: FieldLike, mu: MeasureLike, *, sums: Request | None = None) -> Float[Array, " n"]:
+    r"""$-\sum_j p_{ij} \log p_{ij}$ for every token $i$, $p_{ij}$ the attention matrix: $\log n$ where attention is uniform, 0 where
+    a token attends to one key alone.
 
-    For softmax and unnormalized laws without a mask, by sums on any engine: under softmax, with the sum $Z$ of a row it is
-    $\log Z - \sum_j p_{ij} (\ell_{ij} + \log w_j)$, and the last sum is the derivative of the log-sum along the logits.
-    Other laws and masks through the matrix, for a few thousand tokens.
+    For softmax and unnormalized laws without a mask, by sums on any engine: under softmax it is
+    $\log Z_i - \sum_j p_{ij} (\ell_{ij} + \log w_j)$ with the sum $Z_i$ of the row, and the last sum is the derivative of the log-sum along
+    the logits. Other normalizations and masks go through the matrix, for a few thousand tokens.
     """
-    check.instance("law", law, Attention, "an Attention law", "give one such as af.simple_attention(beta, dim)")
+    law = check.instance("law", law, Attention, "an Attention law", "give one such as af.simple_attention(beta, dim)")
     mu = check.measure("mu", mu, Particles, "Particles")
     check_request(sums)
     if not law.normalize.exponential or law.mask is not None:
@@ -50,7 +52,7 @@ _MOST = 4096
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Leaders:
-    """Whom the rows of an attention matrix pick; with a leading axis for the heads of `MultiHead`.
+    """Which tokens the rows of an attention matrix pick; with a leading axis for the heads of `MultiHead`.
 
     - `picked`: the token that each row weighs most.
     - `tokens`: the leaders, those that some row picks, increasing; over all heads.
@@ -61,10 +63,9 @@ class Leaders:
     tokens: Int[np.ndarray, " k"]
     distance: Float[np.ndarray, "... n"]
 
-    def undecided(self, tolerance: float = 1e-3) -> int:
-        """How many rows are further than the tolerance from Boolean."""
-        positive("tolerance", tolerance)
-        return int((self.distance > tolerance).sum())
+    def undecided(self, tolerance: Scalar = 1e-3) -> int:
+        """How many rows are farther than the tolerance from Boolean."""
+        return int((self.distance > float(positive("tolerance", tolerance))).sum())
 
     def __str__(self) -> str:
         return f"{len(self.tokens)} leaders of {self.picked.shape[-1]} tokens, rows that are not Boolean to 1e-3: {self.undecided()}"
@@ -77,30 +78,31 @@ class AttentionRank(NamedTuple):
     stable: Float[np.ndarray, "..."]
 
 
-def leaders(law: Any, mu: Any) -> Leaders:
-    """Whom each token of `mu`, which are `Particles`, attends to.
+def leaders(law: FieldLike, mu: MeasureLike) -> Leaders:
+    """Which token each token of `mu`, which are `Particles`, attends to most.
 
-    In $d = 1$ with $V > 0$ and $A > 0$ all rows but at most one pick the largest or the smallest token, in the limit (arXiv:2305.05465).
-    It is about the tokens themselves: of a path of `af.rescaled(law)` give $e^{tV} z$.
+    In $d = 1$ with $V > 0$ and $A > 0$ all rows but at most one pick the largest or the smallest token in the limit (arXiv:2305.05465).
+    That is about the tokens themselves: of a path of `af.rescaled(law)` give $e^{tV} z$.
     """
     matrix = _matrix(law, mu)
     picked = matrix.argmax(axis=-1)
     return Leaders(picked, np.unique(picked), np.maximum(1 - matrix.max(axis=-1) / matrix.sum(axis=-1), 0))
 
 
-def attention_rank(law: Any, mu: Any, tolerance: Any = 1e-6) -> AttentionRank:
+def attention_rank(law: FieldLike, mu: MeasureLike, *, tolerance: Scalar = 1e-6) -> AttentionRank:
     """The numerical and the stable rank of the attention matrix of `Particles`, for every head of `MultiHead`."""
     least = float(positive("tolerance", tolerance))
     s = np.linalg.svd(_matrix(law, mu), compute_uv=False)
     return AttentionRank((s > least * s[..., :1]).sum(axis=-1), (s**2).sum(axis=-1) / s[..., 0] ** 2)
 
 
-def _matrix(law: Any, mu: Any) -> Float[np.ndarray, "... n n"]:
-    """The attention matrix on the host."""
-    if isinstance(law, type) or not callable(getattr(law, "weights", None)):
+def _matrix(law: FieldLike, mu: MeasureLike) -> Float[np.ndarray, "... n n"]:
+    """The attention matrix on the host; a masked law sees the tokens in their order."""
+    weights = getattr(law, "weights", None)
+    if isinstance(law, type) or not callable(weights):
         raise TypeError(check.refusal("law", "a law with an attention matrix, Attention or MultiHead", law))
     mu = check.measure("mu", mu, Particles, "Particles")
     n = len(mu.points)
     if n > _MOST:
         raise ValueError(f"the whole attention matrix is made, for at most {_MOST} tokens, got {n}; give a part of them")
-    return np.asarray(law.weights(mu.points, mu), dtype=float)
+    return np.asarray(weights(mu.points, mu), dtype=float)

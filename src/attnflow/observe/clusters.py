@@ -1,14 +1,14 @@
-"""Clusters of tokens: whoever is within a radius of one another, directly or through others, is in one cluster."""
+"""Clusters of tokens: two tokens are in one cluster if steps of at most a radius lead from one to the other, from token to token."""
 
 import dataclasses
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from attnflow import _check as check
+from attnflow._types import MeasureLike, Scalar
 from attnflow.measures import Grid, Particles
 from attnflow.numerics.arrays import floats, positive
 
@@ -23,7 +23,7 @@ _SMALL = 512
 
 @dataclasses.dataclass(frozen=True)
 class Clusters:
-    """`labels [n]` of the tokens, by falling mass of their clusters (-1 for tokens that were left out); `masses [k]`; `sizes [k]` in
+    """`labels [n]` of the tokens, clusters in order of decreasing mass (-1 for tokens that were left out); `masses [k]`; `sizes [k]` in
     tokens; `centers [k, d]`, the weighted means, brought back to the space."""
 
     labels: Int[np.ndarray, " n"]
@@ -41,7 +41,7 @@ class Clusters:
         return f"{self.count} clusters of mass {shown}{', ...' if self.count > 8 else ''}"
 
 
-def clusters(mu: Any, radius: Any, floor: float = 0.0) -> Clusters:
+def clusters(mu: MeasureLike, radius: Scalar, *, floor: Scalar = 0.0) -> Clusters:
     """The clusters of a cloud: the components of the graph that joins tokens at a distance of at most `radius`: along great circles on a
     sphere, along straight lines on other spaces. Exact, and near-linear in $n$ in up to three coordinates however dense the cloud; in more,
     all pairs are compared.
@@ -49,28 +49,27 @@ def clusters(mu: Any, radius: Any, floor: float = 0.0) -> Clusters:
     **Arguments:**
 
     - `mu`: `Particles`, or a `Grid`, whose cells count as tokens at their middles.
-    - `floor`: tokens or cells with less than this share of the largest mass are left out; a density has mass everywhere, so give one.
+    - `floor`: tokens or cells with less than this fraction of the largest mass are left out; a density has mass everywhere, so give one.
     """
     r = float(positive("radius", radius))
     mu = check.measure("mu", mu, (Particles, Grid), "Particles or a Grid")
-    if not 0 <= float(floats("floor", floor, "")) < 1:
+    least = float(floats("floor", floor, ""))
+    if not 0 <= least < 1:
         raise ValueError(f"floor must be a share of the largest mass, at least 0 and below 1, got {floor}")
     weights = np.exp(np.asarray(mu.log_weights, np.float64))
-    kept = np.flatnonzero(weights >= floor * weights.max()) if floor > 0 else np.arange(len(weights))
+    kept = np.flatnonzero(weights >= least * weights.max())
     points = np.asarray(mu.particles().points, np.float64)[kept]
     found = components(points, mu.space.chord(r))
     masses = np.bincount(found, weights[kept])
     rank = np.argsort(-masses, kind="stable")
-    place = np.empty_like(rank)
-    place[rank] = np.arange(len(rank))
     labels = np.full(len(weights), -1)
-    labels[kept] = place[found]
+    labels[kept] = np.argsort(rank)[found]
     centers = np.stack([np.bincount(found, weights[kept] * x) for x in points.T], axis=1)[rank] / masses[rank, None]
     return Clusters(labels, masses[rank], np.bincount(found)[rank], mu.space.place(centers))
 
 
 def components(points: Float[np.ndarray, "n d"], reach: float) -> Int[np.ndarray, " n"]:
-    """Which component of the graph that joins points within reach each point is in."""
+    """The component of each point in the graph that joins points at a distance of at most `reach`."""
     if len(points) <= _SMALL:
         return _by_labels(points, reach)
     if points.shape[1] > 2 * _FLAT:
@@ -87,7 +86,7 @@ def components(points: Float[np.ndarray, "n d"], reach: float) -> Int[np.ndarray
 
 
 def _by_labels(points: np.ndarray, reach: float) -> np.ndarray:
-    """All pairs, for which SciPy would take longer to import than this to run: every point takes the smallest label within its reach."""
+    """All pairs of few points, without SciPy, whose import takes longer: every point takes the smallest label within its reach."""
     near = sum((x[:, None] - x[None]) ** 2 for x in points.T) <= reach**2
     label = np.arange(len(points))
     while True:
@@ -120,7 +119,7 @@ def _by_cells(points: np.ndarray, reach: float) -> np.ndarray:
         pairs = [_cells_at(keys, int(np.dot(o, stride))) for o in offsets if sum(map(abs, o)) == ring]
         apart = np.concatenate([apart, *pairs])
         apart = apart[label[apart[:, 0]] != label[apart[:, 1]]]
-        # One token of each cell, that farthest towards the other, often settles it.
+        # The tokens of each cell that lie farthest toward the other cell are often within reach of each other.
         sure = _some_pair_within(points, rank, starts, middles, apart, reach)
         label = _united(len(keys), label[apart[sure, 0]], label[apart[sure, 1]])[label]
         apart = apart[~sure]
@@ -136,7 +135,7 @@ def _by_cells(points: np.ndarray, reach: float) -> np.ndarray:
 
 
 def _cells_at(keys: np.ndarray, step: int) -> np.ndarray:
-    """The pairs of occupied cells that lie so far apart."""
+    """The pairs of occupied cells whose keys differ by `step`."""
     other = np.minimum(np.searchsorted(keys, keys + step), len(keys) - 1)
     near = np.flatnonzero(keys[other] == keys + step)
     return np.stack([near, other[near]], axis=1)
@@ -146,31 +145,25 @@ def _compared(points: np.ndarray, rank: np.ndarray, starts: np.ndarray, apart: n
     """The labels after the tokens of these pairs of cells have been compared, one pair after the other."""
     from scipy.spatial import KDTree
 
+    def tokens(cell: int) -> np.ndarray:
+        return points[rank[starts[cell] : starts[cell + 1]]]
+
     trees: dict[int, KDTree] = {}
-    root = np.arange(len(label))
-
-    def find(i: int) -> int:
-        while root[i] != i:
-            root[i] = root[root[i]]
-            i = root[i]
-        return i
-
     for a, b in apart:
-        i, j = find(int(label[a])), find(int(label[b]))
-        if i != j:
+        if label[a] != label[b]:
             small, large = sorted((a, b), key=lambda c: starts[c + 1] - starts[c])
             if large not in trees:
-                trees[large] = KDTree(points[rank[starts[large] : starts[large + 1]]])
-            found, _ = trees[large].query(points[rank[starts[small] : starts[small + 1]]], distance_upper_bound=reach * (1 + 1e-15))
-            if found.min() <= reach:
-                root[j] = i
-    return np.array([find(int(i)) for i in label]) if len(apart) else label
+                trees[large] = KDTree(tokens(large))
+            gaps, _ = trees[large].query(tokens(small), distance_upper_bound=reach * (1 + 1e-15))
+            if gaps.min() <= reach:
+                label = np.where(label == label[b], label[a], label)
+    return label
 
 
 def _some_pair_within(
     points: np.ndarray, rank: np.ndarray, starts: np.ndarray, middles: np.ndarray, pairs: np.ndarray, reach: float
 ) -> np.ndarray:
-    """Whether of two cells the tokens farthest towards the other, among a few, are within reach: all pairs of cells at once."""
+    """For all pairs of cells at once: whether the tokens farthest toward the other cell, among a few of each, are within reach."""
     direction, best = middles[pairs[:, 1]] - middles[pairs[:, 0]], []
     for cells, sign in ((pairs[:, 0], 1.0), (pairs[:, 1], -1.0)):
         size = starts[cells + 1] - starts[cells]
@@ -184,7 +177,7 @@ def _some_pair_within(
 
 
 def _by_blocks(points: np.ndarray, reach: float) -> np.ndarray:
-    """All pairs, a block of rows at a time, with components contracted after each."""
+    """All pairs, a block of rows at a time; components are united after each."""
     n = len(points)
     label, rows = np.arange(n), max(_BLOCK // n, 1)
     for start in range(0, n, rows):

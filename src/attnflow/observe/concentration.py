@@ -1,21 +1,19 @@
-"""How far a law on the sphere is from the dominating directions of its dynamics."""
+"""How far a measure on the sphere is from the dominant directions of its dynamics."""
 
-from typing import Any
-
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._check import measure
+from attnflow._types import ArrayLike, MeasureLike
 from attnflow.measures import Grid, Particles
 from attnflow.numerics.arrays import square
 from attnflow.numerics.rows import dot, times
 
 
-def misalignment(mu: Any, projector: Any) -> Float[Array, ""]:
+def misalignment(mu: MeasureLike, projector: ArrayLike) -> Float[Array, ""]:
     r"""$\int |x - \Pi x|^2 / |\Pi x|^2 \,d\mu$: a Lyapunov functional of concentration, zero on the range of the projector $\Pi$.
 
     With $\Pi$ = `theory.spectral_projector(V @ B.T)` it falls along the zero-temperature flow at twice `theory.concentration_rate(B, V)` or
-    faster, for a symmetric $V B^\top$ from the first moment on (arXiv:2605.10931). Infinite if a token has no part along $\Pi$.
+    faster, for a symmetric $V B^\top$ from the start (arXiv:2605.10931). Infinite if a token has no part along $\Pi$.
     """
     mu = measure("mu", mu, (Particles, Grid), "Particles or a Grid")
     matrix = square("projector", projector).astype(mu.dtype)
@@ -27,4 +25,4 @@ def misalignment(mu: Any, projector: Any) -> Float[Array, ""]:
         lost = x - kept
         return dot(lost, lost) / dot(kept, kept)
 
-    return mu.integrate(lambda x: jnp.asarray(ratio(x)))
+    return mu.integrate(ratio)

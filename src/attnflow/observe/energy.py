@@ -1,13 +1,12 @@
 """The interaction energy that simple attention climbs."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import FieldLike, MeasureLike, Scalar
 from attnflow.attention.law import Attention
 from attnflow.measures import Grid, Particles
 from attnflow.measures.velocity import velocity_of
@@ -15,7 +14,7 @@ from attnflow.numerics.arrays import floats, known, one_program, positive
 from attnflow.sums import Atoms, Quadratic, Request, check_request, log_integral
 
 
-def energy(mu: Any, beta: Any, log_scale: Any = 0.0, sums: Request | None = None, log: bool = False) -> Float[Array, ""]:
+def energy(mu: MeasureLike, beta: Scalar, *, log_scale: Scalar = 0.0, sums: Request | None = None, log: bool = False) -> Float[Array, ""]:
     r"""$E(\mu) = \frac{e^c}{2\beta} \iint e^{\beta\langle x, y\rangle} \,d\mu(x)\,d\mu(y)$, $c$ the `log_scale`, of `Particles` or a
     `Grid`; $\log E$ with `log=True`.
 
@@ -46,7 +45,7 @@ def _energy(inner: Float[Array, " n"], log_weights: Float[Array, " n"], beta: Ar
     return found if log else jnp.exp(found)
 
 
-def dissipation(law: Any, mu: Particles, sums: Request | None = None) -> Float[Array, ""]:
+def dissipation(law: FieldLike, mu: MeasureLike, *, sums: Request | None = None) -> Float[Array, ""]:
     r"""$\frac{dE}{dt}$ along simple attention, $E = \frac{1}{2\beta} \iint e^{\beta\langle x, y\rangle} \,d\mu\,d\mu$, as a square: the
     dissipation identity.
 

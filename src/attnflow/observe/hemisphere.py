@@ -1,17 +1,17 @@
-"""Whether tokens lie in an open hemisphere, and which of them are far from all before."""
+"""Whether tokens lie in an open hemisphere, and which of them are far from all before them."""
 
 import math
-from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from attnflow import _check as check
+from attnflow._types import MeasureLike, Scalar
 from attnflow.measures import Particles
 from attnflow.numerics.arrays import positive
 
 
-def in_hemisphere(mu: Any) -> bool:
+def in_hemisphere(mu: MeasureLike) -> bool:
     r"""Whether some $w$ has $\langle w, x_i\rangle > 0$ for all tokens, by a linear program: maximize $m$ with
     $\langle w, x_i\rangle \ge m$, $|w_k| \le 1$.
 
@@ -19,7 +19,7 @@ def in_hemisphere(mu: Any) -> bool:
     """
     from scipy.optimize import linprog
 
-    points = _points(mu)
+    _, points = _points(mu)
     n, d = points.shape
     rows = np.concatenate([-points, np.ones((n, 1))], axis=1)
     found = linprog(np.append(np.zeros(d), -1.0), A_ub=rows, b_ub=np.zeros(n), bounds=[(-1, 1)] * d + [(0, 1)], method="highs")
@@ -28,15 +28,15 @@ def in_hemisphere(mu: Any) -> bool:
     return bool(found.x[-1] > 1e-9)
 
 
-def renyi_centers(mu: Any, delta: Any, strong: bool = False) -> Bool[np.ndarray, " n"]:
+def renyi_centers(mu: MeasureLike, delta: Scalar, *, strong: bool = False) -> Bool[np.ndarray, " n"]:
     r"""Which tokens, in their order, are Renyi centers: farther than the angle $\delta$ from all centers before them;
     strong ones from all tokens before them.
 
-    Under causal attention tokens gather around the centers, and around strong ones for ever (arXiv:2411.04990).
+    Under causal attention tokens gather around the centers, and around strong ones forever (arXiv:2411.04990).
     """
-    points, angle = _points(mu), float(positive("delta", delta))
+    (tokens, points), angle = _points(mu), float(positive("delta", delta))
     check.flag("strong", strong)
-    order = np.argsort(np.asarray(mu.sequence), kind="stable") if mu.order is not None else np.arange(len(points))
+    order = np.argsort(np.asarray(tokens.sequence), kind="stable") if tokens.order is not None else np.arange(len(points))
     found, reach = np.zeros(len(points), bool), math.cos(min(angle, math.pi))
     before = np.zeros((0, points.shape[1]))
     for start in range(0, len(points), 256):
@@ -52,9 +52,9 @@ def renyi_centers(mu: Any, delta: Any, strong: bool = False) -> Bool[np.ndarray,
     return found
 
 
-def _points(mu: Any) -> np.ndarray:
+def _points(mu: MeasureLike) -> tuple[Particles, Float[np.ndarray, "n d"]]:
+    """Tokens of the sphere, and their directions: angles are the same on a sphere of any radius."""
     mu = check.measure("mu", mu, Particles, "Particles, tokens on the sphere")
     if mu.space.radius is None:
         raise TypeError(f"mu must be tokens on the sphere, got tokens on {mu.space}; give space=af.Sphere()")
-    # Angles are the same on a sphere of any radius.
-    return np.asarray(mu.points, np.float64) / mu.space.radius
+    return mu, np.asarray(mu.points, np.float64) / mu.space.radius

@@ -1,7 +1,6 @@
 """Order parameters: how far tokens of the sphere have come together."""
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,15 +8,17 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import MeasureLike
 from attnflow.measures import Gaussian, Grid, Particles
 
 _ROWS = 512
 
 
-def order_parameter(mu: Any, k: int = 1) -> Float[Array, ""]:
+def order_parameter(mu: MeasureLike, k: int = 1) -> Float[Array, ""]:
     r"""How much of mode $k$ there is: on the circle $|\int e^{i k\theta} \,d\mu|$; on $S^{d-1}$ for $k = 1$ $|\int x \,d\mu|$, in radii of
-    the sphere. 0 for the uniform law, 1 for $k$ equal clusters at equal angles (any point masses at one of $k$ equal angles)."""
-    radius = _radius(mu)
+    the sphere. 0 for the uniform measure, 1 for $k$ equal clusters at equal angles (and for any point masses on the $k$ vertices of
+    a regular polygon)."""
+    mu, radius = _on_sphere(mu)
     if check.count("k", k) > 1 and mu.dim != 2:
         raise ValueError(f"k must be at least 1, and on S^{mu.dim - 1} it must be 1, got {k}")
     if k == 1:
@@ -31,17 +32,17 @@ def _harmonic(k: int, x: Array) -> Array:
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
 
 
-def mean_cosine(mu: Any) -> Float[Array, ""]:
-    r"""$\iint \langle x, y\rangle \,d\mu\,d\mu = |\int x \,d\mu|^2$, with $x$ and $y$ in radii of the sphere, over all pairs, a
-    token with itself among them."""
+def mean_cosine(mu: MeasureLike) -> Float[Array, ""]:
+    r"""$\iint \langle x, y\rangle \,d\mu\,d\mu = |\int x \,d\mu|^2$, with $x$ and $y$ in radii of the sphere: over all pairs, also
+    of a token with itself."""
     return order_parameter(mu) ** 2
 
 
-def cosine_histogram(mu: Particles, bins: int = 50) -> tuple[Float[Array, " b"], Float[np.ndarray, " e"]]:
-    r"""The law of the cosine $\langle x, y\rangle$ (in radii of the sphere) for two different tokens drawn by weight: the mass in
-    each of `bins` equal parts of $[-1, 1]$, and their edges. Over all pairs, some rows at a time."""
+def cosine_histogram(mu: MeasureLike, bins: int = 50) -> tuple[Float[Array, " b"], Float[np.ndarray, " e"]]:
+    r"""The distribution of the cosine $\langle x, y\rangle$ (in radii of the sphere) of two distinct tokens drawn by weight: the mass in
+    each of `bins` equal parts of $[-1, 1]$, and their edges. Over all pairs of distinct tokens, some rows at a time."""
     mu = check.measure("mu", mu, Particles, "Particles")
-    radius = _radius(mu)
+    _, radius = _on_sphere(mu)
     check.count("bins", bins)
     if len(mu.points) < 2:
         raise ValueError(f"mu must be at least 2 tokens for a histogram of pairs, got {len(mu.points)}")
@@ -65,9 +66,9 @@ def _histogram(points: Array, weights: Array, bins: int) -> Array:
     return total / jnp.sum(total)
 
 
-def effective_rank(mu: Any) -> Float[Array, ""]:
-    r"""$\exp(-\sum_k p_k \log p_k)$ of the eigenvalues of the covariance, divided by their sum: how many directions a law fills, between 1
-    and $d$ (Roy and Vetterli 2007); 0 for a point."""
+def effective_rank(mu: MeasureLike) -> Float[Array, ""]:
+    r"""$\exp(-\sum_k p_k \log p_k)$ of the eigenvalues of the covariance (about the mean), divided by their sum: how many directions a
+    measure fills, between 1 and $d$ (Roy and Vetterli 2007); 0 for a point."""
     mu = check.measure("mu", mu, (Particles, Gaussian, Grid))
     values = jnp.maximum(jnp.linalg.eigvalsh(mu.cov), 0)
     total = jnp.sum(values)
@@ -79,8 +80,9 @@ def _in_radii(lengths: Array, radius: float) -> Array:
     return lengths if radius == 1 else lengths / radius
 
 
-def _radius(mu: Any) -> float:
+def _on_sphere(mu: MeasureLike) -> tuple[Particles | Grid, float]:
+    """`mu`, refused unless it is on a sphere, and the radius."""
     mu = check.measure("mu", mu, (Particles, Grid), "Particles or a Grid on the sphere")
     if mu.space.radius is None:
         raise TypeError(f"mu must be on the sphere, got {type(mu).__name__} on {mu.space}")
-    return mu.space.radius
+    return mu, mu.space.radius

@@ -1,6 +1,6 @@
 """The places where tokens have gathered, and which of them lie on the boundary of their convex hull."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -28,7 +28,7 @@ class Hull(NamedTuple):
 
 
 def places(x: Float[np.ndarray, "n m"], radius: float) -> Places | None:
-    """Tokens linked by chains of steps of at most `radius`; `None` if a chain leads further than `radius` from its middle."""
+    """Tokens linked by chains of steps of at most `radius`; `None` if a chain leads farther than `radius` from its middle."""
     labels = components(x, radius)
     points = np.stack([np.bincount(labels, column) for column in x.T], axis=1) / np.bincount(labels)[:, None]
     if np.linalg.norm(x - points[labels], axis=1).max() > radius:
@@ -39,12 +39,12 @@ def places(x: Float[np.ndarray, "n m"], radius: float) -> Places | None:
 def hull(points: Float[np.ndarray, "k m"], slack: float) -> Hull | None:
     """The hull in the affine space that the points span, up to `slack`; `None` where that has too many dimensions to list its facets."""
     k = len(points)
-    centerd = points - points.mean(axis=0)
-    _, size, axes = np.linalg.svd(centerd, full_matrices=False)
+    centered = points - points.mean(axis=0)
+    _, size, axes = np.linalg.svd(centered, full_matrices=False)
     dim = int((size > slack).sum())
     if k == dim + 1 or dim == 0:
         return Hull(np.ones(k, dtype=bool), np.zeros(k))
-    x = centerd @ axes[:dim].T
+    x = centered @ axes[:dim].T
     if dim == 1:
         ends = np.isin(np.arange(k), [x[:, 0].argmin(), x[:, 0].argmax()])
         return Hull(ends, np.minimum(x[:, 0] - x[:, 0].min(), x[:, 0].max() - x[:, 0]))
@@ -53,7 +53,7 @@ def hull(points: Float[np.ndarray, "k m"], slack: float) -> Hull | None:
     from scipy.spatial import ConvexHull
 
     found = ConvexHull(x)
-    return Hull(np.isin(np.arange(k), _corners(x, found.vertices, slack)), np.maximum(-_outside(found, x), 0.0))
+    return Hull(np.isin(np.arange(k), _corners(x, found.vertices, slack)), np.maximum(-_outside(found.equations, x), 0.0))
 
 
 def _corners(x: np.ndarray, vertices: np.ndarray, slack: float) -> np.ndarray:
@@ -66,13 +66,13 @@ def _corners(x: np.ndarray, vertices: np.ndarray, slack: float) -> np.ndarray:
         if len(others) <= x.shape[1]:
             break
         try:
-            if _outside(ConvexHull(x[others]), x[vertex][None])[0] <= slack:
+            if _outside(ConvexHull(x[others]).equations, x[vertex][None])[0] <= slack:
                 kept = others
         except QhullError:  # without it the others are flat
             continue
     return np.array(kept or vertices)
 
 
-def _outside(found: Any, x: Float[np.ndarray, "k m"]) -> Float[np.ndarray, " k"]:
-    """By how much each point is beyond the facet that it is furthest beyond; negative inside."""
-    return (x @ found.equations[:, :-1].T + found.equations[:, -1]).max(axis=1)
+def _outside(facets: Float[np.ndarray, "f e"], x: Float[np.ndarray, "k m"]) -> Float[np.ndarray, " k"]:
+    """By how much each point is beyond the facet that it is farthest beyond; negative inside."""
+    return (x @ facets[:, :-1].T + facets[:, -1]).max(axis=1)

@@ -1,15 +1,15 @@
-"""How fast perturbations of the uniform law on the sphere grow, found from the law itself by automatic differentiation.
+"""How fast perturbations of the uniform measure on the sphere grow, found from the law itself by automatic differentiation.
 
-Around the uniform law a perturbed density `1 + a Y_k` changes by `a' Y_k = - div(dGamma)`, with dGamma the derivative of the velocity along
-the perturbation: an isotropic law does not move the uniform one. It keeps every harmonic to itself, so that with averages over the sphere
+Around the uniform measure a perturbed density `1 + a Y_k` changes by `a' Y_k = - div(dGamma)`, with dGamma the derivative of the velocity
+along the perturbation. An isotropic law does not move the uniform measure, and dGamma is a multiple of the gradient of Y_k, so that with
+averages over the sphere
 
     a' / a = <dGamma, grad Y_k> / <Y_k^2> - sigma^2/2 k(k+d-2).
 
-The averages are those of a cubature, refined until they settle. Harmonics are zonal, `Y_k(x) = P_k(x_1)`, and one meridian says all.
+The averages are those of a cubature, refined until they settle. Harmonics are zonal, `Y_k(x) = P_k(x_1)`, so that one meridian suffices.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import FieldLike, Scalar
 from attnflow.measures import Particles
 from attnflow.measures.grid.zonal import rule_around
 from attnflow.measures.velocity import velocity_of
@@ -29,34 +30,34 @@ from attnflow.spaces import Sphere
 _PAIRS = 2**24
 
 
-def growth_rates(field: Any, dim: int, modes: int | Sequence[int] = 8, noise: Any = 0.0, t: Any = 0.0) -> Float[Array, " k"]:
-    r"""The growth rates of the harmonics of degree $k$ around the uniform law on $S^{d-1}$: a mode $k$ grows like $e^{\lambda_k t}$ with
+def growth_rates(field: FieldLike, dim: int, modes: int | Sequence[int] = 8, *, noise: Scalar = 0.0, t: Scalar = 0.0) -> Float[Array, " k"]:
+    r"""The growth rates of the harmonics of degree $k$ around the uniform measure on $S^{d-1}$: mode $k$ grows like $e^{\lambda_k t}$ with
     the rate $\lambda_k$.
 
     **Arguments:**
 
     - `field`: a law that looks the same in every direction, of any normalization, with any number of heads.
     - `modes`: the degrees $k$, or the largest of them.
-    - `noise`: $\sigma$ of a Brownian motion of every token, which takes $\frac12 \sigma^2 k(k+d-2)$ from the rate of mode $k$.
+    - `noise`: $\sigma$ of a Brownian motion of every token, which lowers the rate of mode $k$ by $\frac12 \sigma^2 k(k+d-2)$.
     - `t`: the time, for fields that depend on it.
 
-    On the circle the fastest mode is the number of clusters that the uniform law breaks up into.
+    On the circle the fastest mode is the number of clusters that the uniform measure breaks up into.
     """
     check.field("field", field)
     if check.count("dim", dim) < 2:
         raise ValueError(f"the sphere lies in R^dim with dim >= 2, got {dim}")
-    floats("noise", noise, "")
-    floats("t", t, "")
+    sigma, t = floats("noise", noise, ""), floats("t", t, "")
     degrees = np.arange(1, modes + 1) if isinstance(modes, int) else np.asarray(floats("modes", modes, "k"))
     if degrees.ndim != 1 or len(degrees) == 0 or degrees.min() < 1 or (degrees % 1 != 0).any():
         raise ValueError(f"modes must be whole numbers of at least 1, got {modes}")
     _check(field, dim, t)
     rates = _settled(field, dim, degrees.astype(int), t)
-    return rates - floats("noise", noise, "").astype(rates.dtype) ** 2 / 2 * jnp.asarray(degrees * (degrees + dim - 2), rates.dtype)
+    return rates - sigma.astype(rates.dtype) ** 2 / 2 * jnp.asarray(degrees * (degrees + dim - 2), rates.dtype)
 
 
-def _settled(field: Any, dim: int, degrees: np.ndarray, t: Any) -> Float[Array, " k"]:
-    """The rates on finer and finer cubatures, until the uniform law stands still and answers every harmonic with its gradient."""
+def _settled(field: FieldLike, dim: int, degrees: np.ndarray, t: Array) -> Float[Array, " k"]:
+    """The rates on finer and finer cubatures, until the uniform measure stands still and the response to every harmonic is a
+    multiple of its gradient."""
     tolerance = 1e-9 if jnp.result_type(float) == jnp.float64 else 1e-4
     modes = [int(k) for k in degrees]
     nodes, error = 12 + max(modes), np.inf
@@ -81,9 +82,9 @@ def _settled(field: Any, dim: int, degrees: np.ndarray, t: Any) -> Float[Array, 
 
 
 @eqx.filter_jit
-def _responses(field: Any, cloud: Array, weights: Array, s: Array, changes: Array, t: Array) -> tuple[Array, Array, Array]:
-    """At the points `x = (s, (1 - s^2)^1/2, 0, ...)`: the size of Gamma for the uniform law, `<Gamma, P_x e_1>`, which should vanish, and
-    `<dGamma, P_x e_1>` for every change of the weights."""
+def _responses(field: FieldLike, cloud: Array, weights: Array, s: Array, changes: Array, t: Array) -> tuple[Array, Array, Array]:
+    """At the points `x = (s, (1 - s^2)^1/2, 0, ...)`: the size of Gamma for the uniform measure, `<Gamma, P_x e_1>`, which should vanish,
+    and `<dGamma, P_x e_1>` for every change of the weights."""
     x = jnp.zeros((len(s), cloud.shape[1])).at[:, 0].set(s).at[:, 1].set(jnp.sqrt(1 - s**2))
 
     def velocity(change: Array) -> Array:
@@ -114,8 +115,9 @@ def _cubature(dim: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     return points, np.kron(shares, parts)
 
 
-def _check(field: Any, dim: int, t: Any) -> None:
-    """Refuse what is not isotropic, or knows an order: turned, mirrored and reversed tokens must have velocities that are so too."""
+def _check(field: FieldLike, dim: int, t: Array) -> None:
+    """Refuse what is not isotropic or depends on an order: the velocities of turned, mirrored and reversed tokens must be turned, mirrored
+    and reversed."""
     if dim > 3 and any(map(_doubly, jax.tree.leaves(field, is_leaf=_doubly))):
         raise ValueError(f"Sinkhorn rates are for dim 2 and 3, got {dim}; af.theory.mode_growth has those of simple attention in any")
     random = np.random.default_rng(0)
@@ -130,19 +132,19 @@ def _check(field: Any, dim: int, t: Any) -> None:
     turned, mirrored, reverse = (np.abs(other - found[0]).max() for other in found[1:])
     least = np.sqrt(np.finfo(found[0].dtype).eps) * float(size)
     if reverse > least:
-        raise ValueError("growth rates are of laws without a mask: the uniform law has no order")
+        raise ValueError("growth rates are of laws without a mask: the uniform measure has no order")
     if max(turned, mirrored) > least:
         raise ValueError("growth rates are of laws that look the same in every direction (V = v I, K^T Q = b I), got one that does not")
 
 
 @eqx.filter_jit
-def _velocities(field: Any, tokens: Array, weights: Array, t: Array) -> tuple[Float[Array, ""], Float[Array, "n d"]]:
+def _velocities(field: FieldLike, tokens: Array, weights: Array, t: Array) -> tuple[Float[Array, ""], Float[Array, "n d"]]:
     """The size of the velocity, and its tangent part."""
     mu = Particles(Sphere().nearest(tokens), weights, space=Sphere())
     velocity = velocity_of(field, mu, t)
     return jnp.max(jnp.abs(velocity(mu.points, mu.sequence))), mu.rate(velocity)
 
 
-def _doubly(part: Any) -> bool:
-    """Whether it is a normalization with both marginals, whose answer to a harmonic needs points all around."""
+def _doubly(part: object) -> bool:
+    """Whether it is a normalization with both marginals, whose response to a harmonic needs points all around."""
     return getattr(part, "doubly", False)

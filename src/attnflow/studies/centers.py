@@ -121,7 +121,7 @@ def checks(result: Result) -> list[Check]:
     spec, found = result.spec, []
     for dim, rows in result.counts.items():
         for delta, column in zip(spec.deltas, rows.T, strict=True):
-            expected = af.theory.strong_centers(dim, delta, spec.tokens)
+            expected = float(af.theory.strong_centers(dim, delta, spec.tokens))
             error = column.std(ddof=1) / np.sqrt(len(column))
             name = rf"$S^{{{dim - 1}}}$: mean strong centers at $\delta = {delta:g}$"
             found.append(Check(name, float(column.mean()), expected, float(4 * error), "count"))
@@ -138,7 +138,7 @@ def measured(result: Result) -> dict[str, Any]:
     """Mean counts and predictions."""
     return {
         f"S^{dim - 1}": {
-            f"{delta:g}": {"mean": float(column.mean()), "theory": af.theory.strong_centers(dim, delta, result.spec.tokens)}
+            f"{delta:g}": {"mean": float(column.mean()), "theory": float(af.theory.strong_centers(dim, delta, result.spec.tokens))}
             for delta, column in zip(result.spec.deltas, rows.T, strict=True)
         }
         for dim, rows in result.counts.items()
@@ -153,7 +153,7 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         counts, ring, collapse = page.subplots(1, 3)
         delta = np.linspace(0.8 * min(spec.deltas), 1.15 * max(spec.deltas), 100)
         for color, (dim, rows) in zip(af.plot.COLORS, result.counts.items()):
-            line = [af.theory.strong_centers(dim, float(d), spec.tokens) for d in delta]
+            line = [float(af.theory.strong_centers(dim, float(d), spec.tokens)) for d in delta]
             counts.semilogy(delta, line, color=color, label=f"$S^{dim - 1}$")
             counts.errorbar(spec.deltas, rows.mean(axis=0), 2 * rows.std(axis=0) / np.sqrt(len(rows)), fmt="o", color=color, markersize=3.5)
         counts.set(xlabel=r"$\delta$", ylabel="strong centers")

@@ -65,9 +65,9 @@ def _context(n: int, spec: Spec) -> Float[np.ndarray, "3 g"]:
     """The three ways for one n."""
     r, found = spec.cosine, []
     for gamma in spec.gammas:
-        beta = gamma * af.theory.critical_sharpness(r) * math.log(n)
+        beta = gamma * float(af.theory.critical_sharpness(r)) * math.log(n)
         moved = by_tokens(n, r, beta) if n <= spec.explicit else math.nan
-        found.append((af.theory.context_cosine(n, r, beta), by_rows(n, r, beta), moved))
+        found.append((float(af.theory.context_cosine(n, r, beta)), by_rows(n, r, beta), moved))
     return np.array(found).T
 
 
@@ -92,14 +92,14 @@ def by_tokens(n: int, r: float, beta: float) -> float:
 def checks(result: Result) -> list[Check]:
     """Three ways agree; far from the critical gamma the largest n is close to the limit, at it to its own."""
     spec = result.spec
-    critical = af.theory.critical_sharpness(spec.cosine)
+    critical = float(af.theory.critical_sharpness(spec.cosine))
     found = [
         Check("formula against rows", float(np.abs(result.rows - result.exact).max()), 0.0, 1e-9),
         Check("formula against tokens", float(np.nanmax(np.abs(result.moved - result.exact))), 0.0, 1e-6),
     ]
     n = max(spec.tokens)
     for gamma, row in zip(spec.gammas, result.exact, strict=True):
-        limit = af.theory.context_limit(spec.cosine, 1.0 * critical if gamma == 1 else gamma * critical)
+        limit = float(af.theory.context_limit(spec.cosine, 1.0 * critical if gamma == 1 else gamma * critical))
         slack = _left(gamma, spec.cosine, n)
         if slack < 0.2:
             claim = "critical" if gamma == 1 else "below" if gamma < 1 else "above"
@@ -127,12 +127,12 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         page = af.plot.new_figure(af.plot.PAGE, 0.42 * af.plot.PAGE)
         by_n, by_gamma = page.subplots(1, 2)
         n = np.geomspace(min(spec.tokens), max(spec.tokens), 200)
-        critical = af.theory.critical_sharpness(spec.cosine)
+        critical = float(af.theory.critical_sharpness(spec.cosine))
         import matplotlib as mpl
 
         for i, gamma in enumerate(spec.gammas):
             color = mpl.colormaps["viridis"](0.9 * i / max(len(spec.gammas) - 1, 1))
-            line = [af.theory.context_cosine(round(k), spec.cosine, gamma * critical * math.log(round(k))) for k in n]
+            line = [float(af.theory.context_cosine(round(k), spec.cosine, gamma * critical * math.log(round(k)))) for k in n]
             by_n.semilogx(n, line, color=color, linewidth=1.0, label=rf"${gamma:g}\,\gamma_c$")
             by_n.semilogx(spec.tokens, result.rows[i], "o", color=color, markersize=3.5)
             by_n.semilogx(spec.tokens, result.moved[i], "+", color="0.1", markersize=6)
@@ -140,11 +140,11 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         by_n.legend(ncols=1, loc="center left", bbox_to_anchor=(1.0, 0.5))
         x = np.linspace(0.3, 1.8, 400)
         for k, color in zip((10**2, 10**4, 10**6, 10**12), af.plot.COLORS):
-            line = [af.theory.context_cosine(k, spec.cosine, g * critical * math.log(k)) for g in x]
+            line = [float(af.theory.context_cosine(k, spec.cosine, g * critical * math.log(k))) for g in x]
             by_gamma.plot(x, line, color=color, linewidth=1.0, label=f"$n = 10^{{{round(math.log10(k))}}}$")
-        steps = [af.theory.context_limit(spec.cosine, g * critical) for g in x]
+        steps = [float(af.theory.context_limit(spec.cosine, g * critical)) for g in x]
         by_gamma.plot(x, steps, "--", color="0.4", linewidth=0.8, label="limit")
-        by_gamma.plot([1], [af.theory.context_limit(spec.cosine, critical)], "o", color="0.1", markersize=4)
+        by_gamma.plot([1], [float(af.theory.context_limit(spec.cosine, critical))], "o", color="0.1", markersize=4)
         by_gamma.set(xlabel=r"$\gamma\,/\,\gamma_c$", ylabel="cosine of two outputs")
         by_gamma.legend(loc="lower left")
     return page

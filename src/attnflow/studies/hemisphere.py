@@ -73,7 +73,7 @@ class Result:
 
     @property
     def theory(self) -> Float[np.ndarray, "d n"]:
-        return np.array([[af.theory.wendel(n, dim) for n in self.spec.tokens] for dim in self.spec.dims])
+        return np.array([[float(af.theory.wendel(n, dim)) for n in self.spec.tokens] for dim in self.spec.dims])
 
 
 FAST = Spec(tokens=(3, 4), dims=(2, 3), draws=64, moved=(4, 3), t1=100.0)
@@ -145,7 +145,7 @@ def figure(result: Result) -> "matplotlib.figure.Figure":
         shares, order = page.subplots(1, 2)
         for color, dim, row in zip(af.plot.COLORS, spec.dims, result.shares):
             n = np.arange(2, max(spec.tokens) + 2)
-            shares.plot(n, [af.theory.wendel(int(k), dim) for k in n], color=color, linewidth=0.9, label=f"$S^{dim - 1}$")
+            shares.plot(n, [float(af.theory.wendel(int(k), dim)) for k in n], color=color, linewidth=0.9, label=f"$S^{dim - 1}$")
             shares.errorbar(spec.tokens, row, 2 * np.sqrt(row * (1 - row) / spec.draws), fmt="o", color=color, markersize=3.5)
         shares.set(xlabel="tokens $n$", ylabel="share in a hemisphere", ylim=(0, 1.05))
         shares.legend(title="lines: Wendel")

@@ -108,7 +108,7 @@ def run(spec: Spec, progress: bool = False) -> Result:
 def compare(name: str, law: Any, spec: Spec) -> Comparison:
     eps, gaussian = np.asarray(spec.eps), isinstance(law, af.Gaussian)
     on_grid = af.GaussianMixture([1.0], law.mean[None], law.cov[None]) if gaussian else law
-    divergence = np.asarray(af.theory.langevin_divergence(on_grid, eps, spec.nodes))
+    divergence = np.asarray(af.theory.langevin_divergence(on_grid, eps, nodes=spec.nodes))
     closed = np.asarray(af.theory.langevin_divergence(law, eps)) if gaussian else None
     constant, fisher = float(af.theory.langevin_constant(law)), float(af.fisher_information(law))
     return Comparison(name, eps, divergence, constant, fisher, closed)

@@ -116,7 +116,7 @@ def on_circle(angles: np.ndarray) -> af.Particles:
 
 def scaled_energy(mu: Any, beta: float) -> Any:
     """`sum_ij w_i w_j e^{beta(<x_i,x_j> - 1)}`, which is the sum of squared masses of clusters that are far apart."""
-    return 2 * beta * af.energy(mu, beta, -beta)
+    return 2 * beta * af.energy(mu, beta, log_scale=-beta)
 
 
 def polygon_spectrum(spec: Spec) -> np.ndarray:
@@ -133,7 +133,7 @@ def predicted(stair: af.Staircase, beta: float) -> np.ndarray:
     times = []
     for labels, pair, cosine in zip(stair.labels[:-1], stair.pairs, stair.cosines, strict=True):
         masses = [float(np.mean(labels == labels[token])) for token in pair]
-        times.append(af.theory.merger_log_time(cosine, beta, (masses[0], masses[1])))
+        times.append(float(af.theory.merger_log_time(cosine, beta, (masses[0], masses[1]))))
     return np.array(times)
 
 
@@ -181,7 +181,12 @@ def checks(result: Result) -> list[Check]:
         *found,
         Check(f"spectrum at {spec.polygon} clusters", spectrum, 0.0, 1e-13, "staircase"),
         Check("it is a saddle: largest eigenvalue is positive", float(result.spectrum[0] > 0), 1.0, 0.0, "staircase"),
-        Check(rf"$\beta = {beta:g}$: time to the window against $\log \tan$", window_time(beta), af.theory.window_time(_ANGLE, beta), 1e-8),
+        Check(
+            rf"$\beta = {beta:g}$: time to the window against $\log \tan$",
+            window_time(beta),
+            float(af.theory.window_time(_ANGLE, beta)),
+            1e-8,
+        ),
         Check(rf"$\beta = 10^{{{math.log10(_LARGE):g}}}$: $c$ times the time to the window", window_time(_LARGE), 0.5, 0.02, "window"),
     ]
 

@@ -137,7 +137,7 @@ def crossing(ts: np.ndarray, values: Float[np.ndarray, "b t"], level: float) -> 
 def curve(n: int, delta: float, betas: np.ndarray, ts: np.ndarray, kind: Any) -> Float[np.ndarray, " b"]:
     """When `g_beta(t) = 1 - delta`, NaN if later than the last of `ts`."""
     fine = np.linspace(0, ts[-1], 4001)
-    return crossing(fine, np.stack([np.asarray(af.theory.equiangular(n, beta, fine, kind)) for beta in betas]), 1 - delta)
+    return crossing(fine, np.stack([np.asarray(af.theory.equiangular(n, beta, fine, kind=kind)) for beta in betas]), 1 - delta)
 
 
 def together(mu: af.Particles, delta: float) -> Any:
@@ -210,7 +210,7 @@ def _orthonormal(kind: str, spec: Spec) -> float:
     betas = betas[:: max(1, len(betas) // 8)]
     cosine = {"cosine": lambda mu: mu.points[0] @ mu.points[1]}
     found = af.sweep(make, {"beta": betas}, [spec.seed], ts[-1], save_at=ts, observe=cosine, rtol=1e-6, until=af.Consensus(1e-4))
-    exact = np.stack([np.asarray(af.theory.equiangular(spec.n, beta, ts, kind)) for beta in betas])  # pyright: ignore[reportArgumentType]
+    exact = np.stack([np.asarray(af.theory.equiangular(spec.n, beta, ts, kind=kind)) for beta in betas])  # pyright: ignore[reportArgumentType]
     return float(np.abs(found.cosine.values[:, 0] - exact).max())
 
 

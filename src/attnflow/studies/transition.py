@@ -128,10 +128,10 @@ def grid(dim: int, cells: int) -> af.Grid:
 
 def run(spec: Spec, progress: bool = False) -> Result:
     """The diagrams, the curvatures, and the runs."""
-    wanted = [(dim, multiple * af.theory.critical_beta(dim)) for dim in spec.dims if dim <= _DRAWN for multiple in _MULTIPLES]
+    wanted = [(dim, multiple * float(af.theory.critical_beta(dim))) for dim in spec.dims if dim <= _DRAWN for multiple in _MULTIPLES]
     diagrams = parts(lambda pair: diagram(spec, *pair), wanted, "branches", progress, like=Diagram)
     curvatures = parts(lambda dim: curvature(spec, dim), spec.dims, "curvatures", progress, like=Curvature)
-    below, uniform = _MULTIPLES[0] * af.theory.critical_beta(2), grid(2, spec.cells)
+    below, uniform = _MULTIPLES[0] * float(af.theory.critical_beta(2)), grid(2, spec.cells)
     noisy = filter(None, [spec.tokens])
     found = parts(lambda tokens: runs(uniform, below, _beyond(diagrams), tokens, spec.seed), noisy, "runs", progress, like=Runs)
     return Result(spec, diagrams, curvatures, found[0] if found else None)
@@ -166,7 +166,7 @@ def free_energy(mu: af.Grid, beta: Float[Array, ""], sigma: Float[Array, ""]) ->
 
 def curvature(spec: Spec, dim: int) -> Curvature:
     """The sign change by the secant method on two grids, whose errors are of second order in the cell."""
-    expected = af.theory.critical_beta(dim)
+    expected = float(af.theory.critical_beta(dim))
     fine, coarse = grid(dim, spec.cells), grid(dim, spec.cells // 2)
 
     def value(beta: float, on: af.Grid) -> float:
@@ -201,7 +201,7 @@ def checks(result: Result) -> list[Check]:
     for c in result.curvatures:
         name, expected, closed = (
             f"$S^{{{c.dim - 1}}}$",
-            af.theory.critical_beta(c.dim),
+            float(af.theory.critical_beta(c.dim)),
             np.asarray(af.theory.branch_curvature(c.betas, c.dim)),
         )
         off = float(np.abs(c.values - closed).max() / np.abs(closed).max())
@@ -211,7 +211,7 @@ def checks(result: Result) -> list[Check]:
             Check(f"{name}: other modes that grow at the critical noise", float(c.growing), 0.0, 0.0, "noise"),
         ]
     for d in result.diagrams:
-        name, multiple = rf"$S^{{{d.dim - 1}}}$, $\beta = {d.beta:.4g}$", d.beta / af.theory.critical_beta(d.dim)
+        name, multiple = rf"$S^{{{d.dim - 1}}}$, $\beta = {d.beta:.4g}$", d.beta / float(af.theory.critical_beta(d.dim))
         sigma = float(af.theory.critical_noise(d.beta, d.dim))
         found.append(Check(f"{name}: critical noise", d.critical, sigma, 2e-3 * sigma, "noise"))
         if abs(multiple - 1) < 1e-6:
@@ -246,7 +246,7 @@ def _of_the_runs(r: Runs, scatter: float) -> list[Check]:
 def measured(result: Result) -> dict[str, Any]:
     """Critical values, folds and jumps, curvatures, and the orders of the runs."""
     return {
-        "critical beta": {c.dim: [c.critical, af.theory.critical_beta(c.dim)] for c in result.curvatures},
+        "critical beta": {c.dim: [c.critical, float(af.theory.critical_beta(c.dim))] for c in result.curvatures},
         "curvature": {c.dim: dataclasses.asdict(c) for c in result.curvatures},
         "branches": [dataclasses.asdict(d) | {"jump": d.jump} for d in result.diagrams],
         "runs": dataclasses.asdict(result.runs) if result.runs else None,

@@ -1,4 +1,4 @@
-"""A batch of members of a sweep, compiled: the ways of stepping them, and which one is taken."""
+"""A batch of members of a sweep, the unit of work: data in, arrays out; the ways of stepping it, and which one is taken."""
 
 import dataclasses
 import functools
@@ -8,8 +8,10 @@ from typing import Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
+from attnflow._types import FieldLike, Observable
 from attnflow.attention.law import Attention
 from attnflow.attention.normalizations.softmax import Softmax
 from attnflow.attention.normalizations.unnormalized import Unnormalized
@@ -17,12 +19,13 @@ from attnflow.flow.steps.problem import problem_of
 from attnflow.flow.steps.segment import segment, start
 from attnflow.flow.steps.times import Since
 from attnflow.flow.verdict import too_sharp
-from attnflow.measures import Particles
+from attnflow.measures import FlowingMeasure, Particles
 from attnflow.numerics.arrays import cast
 from attnflow.numerics.linalg import one_by_one
 from attnflow.numerics.special import cos_sin
 from attnflow.sums import native
-from attnflow.sweeps.members import FAILED, REACHED, STOPPED, Ends, System, march
+from attnflow.sweeps.members import Batch
+from attnflow.sweeps.stepper import FAILED, REACHED, STOPPED, Ends, System, march
 
 Way = Literal["circle", "any", "in turn"]
 
@@ -32,16 +35,16 @@ _WRITTEN_OUT = 64
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What does not change from batch to batch, and is known when it is compiled. `make` and the observables are functions; `native` says
-    whether sums on the circle run in the compiled kernel."""
+    """What does not change from batch to batch and is fixed when a batch is compiled. `make` and the observables are functions; `native`
+    says whether sums on the circle run in the native kernel."""
 
-    make: Callable
-    observe: tuple[tuple[str, Callable], ...]
+    make: Callable[..., Any]
+    observe: tuple[tuple[str, Observable], ...]
     way: Way
     max_steps: int
     native: bool
 
-    def observed(self, mu: Any) -> dict[str, Array]:
+    def observed(self, mu: FlowingMeasure) -> dict[str, Array]:
         """The observables of one measure, as real numbers in its precision unless they have one of their own."""
         values = {name: jnp.asarray(f(mu)) for name, f in self.observe}
         return {name: a if jnp.issubdtype(a.dtype, jnp.floating) else a.astype(mu.dtype) for name, a in values.items()}
@@ -54,13 +57,13 @@ class Numbers(NamedTuple):
     rtol: Float[Array, ""]
     atol: Float[Array, ""]
     step: Float[Array, ""] | None
-    until: Callable | None
+    until: Callable[..., Any] | None
 
 
-def way_of(field: Any, mu: Any, step: Any) -> Way:
-    """How a batch is stepped, from the structure of one member.
+def way_of(field: FieldLike, mu: FlowingMeasure, fixed: bool) -> Way:
+    """How a batch is stepped, by the structure of one member and whether its step is fixed.
 
-    Softmax and unnormalized laws of few tokens on the circle have the stepper of `members`, three times as fast on many tokens of few
+    Softmax and unnormalized laws of few tokens on the circle have the stepper of `stepper.py`, three times as fast on many tokens of few
     coordinates. All else goes through the stepper of `solve`, vectorized: in three dimensions and more its matrix products are as fast.
     Pictures without atoms factor matrices, so their members are stepped in turn (see `one_by_one`).
     """
@@ -68,7 +71,7 @@ def way_of(field: Any, mu: Any, step: Any) -> Way:
         return "in turn"
     if not isinstance(mu, Particles) or mu.space.radius != 1 or mu.dim != 2 or len(mu.points) > _WRITTEN_OUT:
         return "any"
-    if step is not None or not isinstance(field, Attention) or field.mask is not None:
+    if fixed or not isinstance(field, Attention) or field.mask is not None:
         return "any"
     if field.logit.positional or field.inner is not None:
         return "any"
@@ -77,15 +80,28 @@ def way_of(field: Any, mu: Any, step: Any) -> Way:
     return "circle" if plain and isinstance(field.normalize, Softmax | Unnormalized) else "any"
 
 
+def run_batch(plan: Plan, numbers: Numbers, batch: Batch) -> dict[str, np.ndarray]:
+    """The observables `[member, time, ...]` of the members of a batch, and `status`, `ended` and `steps` of each.
+
+    The result depends on the arguments alone: batches may run in any order, in threads, in processes or on other machines.
+    """
+    keys = jax.vmap(jax.random.key)(jnp.asarray(batch.seeds))
+    values, ends = stepped(plan, numbers, keys, {name: jnp.asarray(a) for name, a in batch.parameters.items()})
+    found = {name: np.moveaxis(np.asarray(a), -1, 0) for name, a in values.items()}
+    found |= {"status": np.asarray(ends.status, np.int8), "steps": np.asarray(ends.steps)}
+    found["ended"] = float(numbers.span.start) + np.asarray(ends.time, np.float64)
+    return {name: a[: batch.count] for name, a in found.items()}
+
+
 @eqx.filter_jit
-def run_batch(plan: Plan, numbers: Numbers, keys: Key[Array, " b"], parameters: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
+def stepped(plan: Plan, numbers: Numbers, keys: Key[Array, " b"], parameters: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
     """The observables of every member, `[time, ..., member]`, and how it ended."""
     if plan.way == "circle":
-        return _circle(plan, numbers, *eqx.filter_vmap(lambda key, values: plan.make(key, **values))(keys, parameters))
-    return _any(plan, numbers, keys, parameters)
+        return _on_circle(plan, numbers, *eqx.filter_vmap(lambda key, values: plan.make(key, **values))(keys, parameters))
+    return _by_solve(plan, numbers, keys, parameters)
 
 
-def _circle(plan: Plan, numbers: Numbers, fields: Attention, mus: Any) -> tuple[dict[str, Array], Ends]:
+def _on_circle(plan: Plan, numbers: Numbers, fields: Attention, mus: Particles) -> tuple[dict[str, Array], Ends]:
     """Tokens `(cos a, sin a)`: the angle moves at `a' = <(-sin a, cos a), V m>`, m the average of the law."""
     fields = cast(fields, mus.points.dtype)
     A, V = jnp.moveaxis(fields.logit.form.A, 0, -1), jnp.moveaxis(fields.value, 0, -1)
@@ -93,7 +109,7 @@ def _circle(plan: Plan, numbers: Numbers, fields: Attention, mus: Any) -> tuple[
     scale = fields.normalize.log_scale if isinstance(fields.normalize, Unnormalized) else None
 
     def sums(c: Array, s: Array) -> tuple[Array, Array, Array, Array]:
-        """A reference for the logits of each row, and relative to it the sums of the kernel and of it times keys."""
+        """A reference for the logits of each row, and relative to it the sums of the kernel and of the kernel times the keys."""
         qc, qs = A[0, 0][None] * c + A[0, 1][None] * s, A[1, 0][None] * c + A[1, 1][None] * s
         if plan.native:
             reference, total, (first, second) = native.planar(jnp.stack([qc, qs]), jnp.stack([c, s]), log_mass)
@@ -117,37 +133,29 @@ def _circle(plan: Plan, numbers: Numbers, fields: Attention, mus: Any) -> tuple[
     def points(angle: Array) -> Array:
         return jnp.stack(cos_sin(angle), axis=1)
 
-    def moving(angle: Array, rate: Array) -> Array:
-        return jnp.stack([-rate * jnp.sin(angle), rate * jnp.cos(angle)], axis=1)
-
-    angles = jnp.arctan2(mus.points[..., 1], mus.points[..., 0]).T
-    system = System(rate, *_looks(plan, numbers, mus, points, moving), numbers.rtol + numbers.atol)
-    return march(system, angles, numbers.span.ts, numbers.span.length, plan.max_steps)
-
-
-def _looks(plan: Plan, numbers: Numbers, mus: Any, points: Callable, moving: Callable) -> tuple[Callable, Callable | None]:
-    """The observables and the event, of points `[n, d, member]` made from the state that is stepped."""
-
-    def observe(state: Array) -> PyTree:
+    def observe(angle: Array) -> PyTree:
         see = eqx.filter_vmap(lambda mu, x: plan.observed(mu.with_state(x)), in_axes=(eqx.if_array(0), -1), out_axes=-1)
-        return see(mus, points(state))
+        return see(mus, points(angle))
 
-    def over(t: Array, state: Array, rate: Array) -> Array:
-        def one(mu, x, v, t):
+    def over(t: Array, angle: Array, rate: Array) -> Array:
+        def one(mu: Particles, x: Array, v: Array, t: Array) -> Array:
             assert numbers.until is not None
             return numbers.until(mu.with_state(x), v, (numbers.span.start + t).astype(x.dtype))
 
-        return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), -1, -1, 0))(mus, points(state), moving(state, rate), t)
+        moving = jnp.stack([-rate * jnp.sin(angle), rate * jnp.cos(angle)], axis=1)
+        return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), -1, -1, 0))(mus, points(angle), moving, t)
 
-    return observe, None if numbers.until is None else over
+    angles = jnp.arctan2(mus.points[..., 1], mus.points[..., 0]).T
+    system = System(rate, observe, None if numbers.until is None else over, numbers.rtol + numbers.atol)
+    return march(system, angles, numbers.span.ts, numbers.span.length, plan.max_steps)
 
 
-def _any(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
+def _by_solve(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
     """The stepper of `solve` for every member, side by side or in turn."""
     span = numbers.span
     looks = {name: lambda mu, name=name: plan.observed(mu)[name] for name, _ in plan.observe}
 
-    def one(key: Any, values: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
+    def one(key: Array, values: dict[str, Array]) -> tuple[dict[str, Array], Ends]:
         # Made in here, as a field may hold functions that know the parameters.
         field, mu = plan.make(key, **values)
         tolerances: dict[str, Any] = {"rtol": numbers.rtol, "atol": numbers.atol} if mu.own_steps(span.length) is None else {}
@@ -171,6 +179,6 @@ def _any(plan: Plan, numbers: Numbers, keys: Array, parameters: dict[str, Array]
 
 
 def _filled(values: Array, last: Array, missed: Array, stopped: Array) -> Array:
-    """Frames that were not reached: as at the end if the member stopped, else NaN."""
+    """Frames that were not reached: as at the end if the member stopped, otherwise NaN."""
     rest = jnp.where(stopped, last, jnp.nan)
     return jnp.where(missed.reshape(-1, *(1,) * (values.ndim - 1)), rest[None], values)

@@ -1,146 +1,122 @@
-"""Many small systems at once, each with its own time and step: the stepper behind `sweep` on the circle.
+"""The members of a sweep: every point of a grid of parameters with every seed, in batches; and what `make` builds of one."""
 
-Arrays have the members along the last axis, so that every operation is a loop over members. The steps are Dormand and Prince's (1980),
-as in `solve` with `diffrax.Dopri5()`, with a step size for each member. Members that are done stand still, and the loop ends when all are.
-"""
+import inspect
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-import functools
-from collections.abc import Callable
-from typing import NamedTuple
-
-import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+from jaxtyping import Float, Int
 
-REACHED, STOPPED, FAILED = 0, 1, 2
-_RUNNING = -1
+from attnflow import _check as check
+from attnflow._types import FieldLike
+from attnflow.measures import FlowingMeasure
+from attnflow.numerics.arrays import floats
 
-_ORDER, _SAFETY, _SHRINK, _GROW = 5, 0.9, 0.2, 5.0
-_PAIR = diffrax.Dopri5().tableau
-# The weights of the state half a step on, to order four (Shampine 1986).
-_HALFWAY = np.array([6025192743, 0, 51252292925, -2691868925, 187940372067, -1776094331, 11237099]) / (
-    2 * np.array([30085553152, 1, 65400821598, 45128329728, 1594534317056, 19743644256, 235043384])
-)
-
-
-class System(NamedTuple):
-    """What is stepped: `rate(t, state)`; `observe(state)` gives a dictionary of arrays; `over(t, state, rate)` is whether a member may
-    stop. Members are last everywhere. `tolerance` is for each entry of the state."""
-
-    rate: Callable[[Array, Array], Array]
-    observe: Callable[[Array], PyTree]
-    over: Callable[[Array, Array, Array], Array] | None
-    tolerance: Float[Array, ""]
+# Names that the result has already.
+TAKEN = ("seed", "time", "status", "ended", "steps")
+# Seeds that are looked at to see whether members differ; two are most often enough.
+_ALIKE = 16
 
 
-class Ends(NamedTuple):
-    """How each member ended: 0 it reached the end, 1 it stopped before, 2 it failed; after which time and how many steps, rejected ones
-    included."""
+class Batch(NamedTuple):
+    """Which members, by their seeds and parameters; the first `count` are wanted, the others fill the batch up."""
 
-    status: Int[Array, " b"]
-    time: Float[Array, " b"]
-    steps: Int[Array, " b"]
-
-
-class _Carry(NamedTuple):
-    """`lost` is what rounding took from the sum t of steps, so that short ones late in a run count (Kahan)."""
-
-    t: Float[Array, " b"]
-    lost: Float[Array, " b"]
-    step: Float[Array, " b"]
-    state: Float[Array, "n b"]
-    rate: Float[Array, "n b"]
-    frame: Int[Array, " b"]
-    saved: PyTree
-    status: Int[Array, " b"]
-    steps: Int[Array, " b"]
+    seeds: Int[np.ndarray, " b"]
+    parameters: dict[str, Float[np.ndarray, " b"]]
+    count: int
 
 
-def march(system: System, state: Float[Array, "n b"], ts: Float[Array, " t"], t1: Array, max_steps: int) -> tuple[PyTree, Ends]:
-    """From time 0 to t1: the observables at the increasing times `ts`, time first and members last, and how members ended.
+class Members(NamedTuple):
+    """Every member in order, the seed changing fastest: their seeds and parameters; and how many make a batch."""
 
-    After a member stops, its observables are those of the state in which it did; where it failed, they are NaN.
-    """
-    t = jnp.zeros(state.shape[1:], t1.dtype)
-    rate = system.rate(t, state)
-    speed = jnp.max(jnp.abs(rate), axis=0)
-    # A cautious guess: the motion turns as fast as it moves.
-    step = jnp.minimum(t1 / 10, 0.5 * system.tolerance ** (1 / _ORDER) / jnp.maximum(speed, 1e-30))
-    zero = jnp.zeros(t.shape, jnp.int32)
-    saved = jax.tree.map(lambda a: jnp.full((len(ts), *a.shape), jnp.nan, a.dtype), jax.eval_shape(system.observe, state))
-    first = _Carry(t, t, step, state, rate, zero, saved, jnp.where(jnp.isfinite(speed), _RUNNING, FAILED).astype(jnp.int32), zero)
-    frame, saved = _save(system, first, ts, t, lambda at: state)
-    first = first._replace(frame=frame, saved=saved)
-    last = jax.lax.while_loop(lambda c: jnp.any(c.status == _RUNNING), lambda c: _advance(system, c, ts, t1, max_steps), first)
-    held = (last.status == STOPPED)[None] & (jnp.arange(len(ts))[:, None] >= last.frame[None])
-    saved = jax.tree.map(lambda a, now: jnp.where(_like(held, a), now[None], a), last.saved, system.observe(last.state))
-    return saved, Ends(last.status, last.t, last.steps)
+    seeds: Int[np.ndarray, " m"]
+    parameters: dict[str, Float[np.ndarray, " m"]]
+    size: int
+
+    @property
+    def batches(self) -> int:
+        """How many batches there are."""
+        return -(-len(self.seeds) // self.size)
+
+    def batch(self, index: int) -> Batch:
+        """One of them. All have the same size, so that they are one program: the last is filled up with its last member."""
+        start = index * self.size
+        rows = np.minimum(np.arange(start, start + self.size), len(self.seeds) - 1)
+        return Batch(self.seeds[rows], {name: a[rows] for name, a in self.parameters.items()}, min(self.size, len(self.seeds) - start))
 
 
-def _advance(system: System, c: _Carry, ts: Array, t1: Array, max_steps: int) -> _Carry:
-    """One step of every member that is not done."""
-    running, left = c.status == _RUNNING, t1 - c.t
-    # A step that all but reaches the end goes to the end: round-off must not leave a sliver behind.
-    h = jnp.where(running, jnp.where(c.step > (1 - 1e-5) * left, left, c.step), 0)
-    stages, new = [c.rate], c.state
-    for row, node in zip(_PAIR.a_lower, _PAIR.c, strict=True):
-        new = c.state + h[None] * _combine(row, stages)
-        stages.append(system.rate(c.t + node.item() * h, new))
-    size = jnp.max(jnp.abs(h[None] * _combine(_PAIR.b_error, stages)), axis=0) / system.tolerance
-    size = jnp.where(jnp.isfinite(size), size, jnp.inf)
-    accepted = running & (size <= 1)
-    step = jnp.where(running, h * jnp.clip(_SAFETY * jnp.maximum(size, 1e-10) ** (-1 / _ORDER), _SHRINK, _GROW), c.step)
-    total = c.t + (h - c.lost)
-    now = jnp.where(accepted, jnp.where(h == left, t1, total), c.t)
-    lost = jnp.where(accepted, (total - c.t) - (h - c.lost), c.lost)
-    halfway = c.state + h[None] * _combine(_HALFWAY, stages)
-
-    def between(at: Array) -> Array:
-        part = jnp.clip(jnp.where(h > 0, (at - c.t) / jnp.where(h > 0, h, 1), 0), 0, 1)
-        return _quartic(part[None], c.state, new, halfway, h[None] * stages[0], h[None] * stages[-1])
-
-    frame, saved = _save(system, c, ts, now, between)
-    state, rate = jnp.where(accepted[None], new, c.state), jnp.where(accepted[None], stages[-1], c.rate)
-    steps = c.steps + running
-    status = jnp.where(running & (now >= t1), REACHED, c.status)
-    if system.over is not None:
-        status = jnp.where(accepted & (status == _RUNNING) & system.over(now, state, rate), STOPPED, status)
-    # A circle is compact: steps shrink without end only where the velocity is not finite.
-    none = ~(step >= 2**10 * jnp.finfo(t1.dtype).tiny)
-    status = jnp.where((status == _RUNNING) & ((steps >= max_steps) | none), FAILED, status)
-    return _Carry(now, lost, step, state, rate, frame, saved, status, steps)
+def all_members(axes: dict[str, np.ndarray], seeds: np.ndarray, size: int) -> Members:
+    """All of them, in batches of nearly the size asked for that waste little of the last one."""
+    points = np.array(list(itertools.product(*axes.values())))
+    parameters = {name: np.repeat(points[:, i], len(seeds)).astype(a.dtype) for i, (name, a) in enumerate(axes.items())}
+    count = len(points) * len(seeds)
+    return Members(np.tile(seeds, len(points)), parameters, -(-count // -(-count // size)))
 
 
-def _save(system: System, c: _Carry, ts: Array, now: Array, state_at: Callable[[Array], Array]) -> tuple[Array, PyTree]:
-    """The observables at all the times up to `now` that are not saved yet, the next one of every member at a time."""
-
-    def next_of(frame: Array) -> tuple[Array, Array]:
-        at = ts[jnp.minimum(frame, len(ts) - 1)]
-        return at, (frame < len(ts)) & (at <= now) & (c.status == _RUNNING)
-
-    def one(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
-        frame, saved = carry
-        at, due = next_of(frame)
-        values = system.observe(state_at(jnp.minimum(at, now)))
-        here = (jnp.arange(len(ts))[:, None] == frame[None]) & due[None]
-        return frame + due, jax.tree.map(lambda a, v: jnp.where(_like(here, a), v[None], a), saved, values)
-
-    return jax.lax.while_loop(lambda carry: jnp.any(next_of(carry[0])[1]), one, (c.frame, c.saved))
-
-
-def _combine(weights: np.ndarray, stages: list[Array]) -> Array:
-    """`sum_i w_i k_i`, without the terms that are zero."""
-    return functools.reduce(jnp.add, [weight.item() * stage for weight, stage in zip(weights, stages) if weight != 0])
+def check_axes(make: Any, grid: Any) -> dict[str, np.ndarray]:
+    """The values of the parameters, refused unless `make` takes just these."""
+    check.function("make", make, "a function make(key, **parameters) -> (field, mu)")
+    if not isinstance(grid, dict) or not grid:
+        raise ValueError(check.refusal("grid", "a dict of names and values with at least one parameter", grid))
+    parameters = list(inspect.signature(make).parameters.values())[1:]
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = [name for name in grid if name not in names]
+    if unknown and not any(p.kind == p.VAR_KEYWORD for p in parameters):
+        takes = ", ".join(map(repr, names)) or "only a key"
+        raise ValueError(f"make must take the parameters of the grid, got {', '.join(map(repr, unknown))}; it takes {takes}")
+    missing = [p.name for p in parameters if p.name in names and p.default is p.empty and p.name not in grid]
+    if missing:
+        raise ValueError(f"make needs {', '.join(map(repr, missing))} too; add it to the grid, or bind it before")
+    taken = [name for name in grid if name in TAKEN]
+    if taken:
+        raise ValueError(f"{taken[0]!r} is a name of the result, got it for a parameter; give the grid another name")
+    return {name: np.asarray(floats(f"grid[{name!r}]", values, "k")) for name, values in grid.items()}
 
 
-def _quartic(s: Array, y0: Array, y1: Array, halfway: Array, d0: Array, d1: Array) -> Array:
-    """At s in [0, 1] the polynomial with the values y0, y1 and slopes d0, d1 at the ends, and the value `halfway` at 1/2."""
-    cubic = y0 + s * d0 + s**2 * (3 * (y1 - y0) - 2 * d0 - d1) + s**3 * (2 * (y0 - y1) + d0 + d1)
-    return cubic + 16 * s**2 * (1 - s) ** 2 * (halfway - (y0 + y1) / 2 - (d0 - d1) / 8)
+def check_seeds(seeds: Any) -> Int[np.ndarray, " s"]:
+    """The seeds, from their number or a list of them."""
+    if isinstance(seeds, int | np.integer) and not isinstance(seeds, bool):
+        found = np.arange(int(seeds))
+    else:
+        found = np.asarray(seeds if isinstance(seeds, Sequence | np.ndarray) and not isinstance(seeds, str) else [])
+    fine = found.ndim == 1 and found.size > 0 and np.issubdtype(found.dtype, np.integer)
+    if not fine or found.min() < 0 or found.max() >= 2**31 or len(set(found.tolist())) != len(found):
+        raise ValueError(check.refusal("seeds", "a positive count or different integers from 0 on", seeds))
+    return found
 
 
-def _like(mask: Bool[Array, "t b"], a: Shaped[Array, "t *s b"]) -> Bool[Array, "t *one b"]:
-    """A mask of times and members, with axes of length one for those of an observable."""
-    return mask.reshape(len(mask), *(1,) * (a.ndim - 2), mask.shape[1])
+def first_member(make: Callable[..., Any], axes: dict[str, np.ndarray], seeds: np.ndarray) -> tuple[FieldLike, FlowingMeasure]:
+    """The first member, which all others are like. Raise if `make` does not build one, or builds the same one for all of the first seeds:
+    then it does not depend on its key, and all seeds are one run."""
+    values = {name: jnp.asarray(a[0]) for name, a in axes.items()}
+    try:
+        made = _made(make, jax.random.key(0), values)
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+        line = str(error).strip().splitlines()[0]
+        raise ValueError(f"make cannot be compiled, as parameters have no value yet; shapes cannot be swept ({line})") from error
+    if not isinstance(made, tuple) or len(made) != 2 or not hasattr(made[0], "at") or not isinstance(made[1], FlowingMeasure):
+        raise TypeError(f"make must return (field, mu), a law or field and a measure that flows, got {type(made).__name__}")
+    if len(seeds) > 1:
+        members = (_bits(_made(make, jax.random.key(int(seed)), values)) for seed in seeds[:_ALIKE])
+        first = next(members)
+        if all(other == first for other in members):
+            raise ValueError(
+                "make must draw from its key where there are several seeds, got one that ignores it; use the key, or give seeds=1"
+            )
+    return made
+
+
+@eqx.filter_jit
+def _made(make: Callable[..., Any], key: jax.Array, values: dict[str, jax.Array]) -> Any:
+    return make(key, **values)
+
+
+def _bits(made: Any) -> list[bytes]:
+    """The arrays of a member, bit by bit."""
+    leaves = (leaf for leaf in jax.tree.leaves(made) if isinstance(leaf, jax.Array))
+    plain = (jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf for leaf in leaves)
+    return [np.asarray(leaf).tobytes() for leaf in plain]

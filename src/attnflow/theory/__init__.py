@@ -1,4 +1,10 @@
-"""Predictions: one theorem a function, with its statement and source."""
+"""Predictions: every function is one theorem, with its statement and its source.
+
+All of them return arrays of JAX, a number as a 0-d array, in the precision of the arguments or by default in that of JAX. Elementary
+formulas are traced by `jit` and `grad`. What rests on SciPy's Bessel functions (`mode_growth`, `critical_noise`, `branch_curvature`), on a
+quadrature, or on a decomposition that may be refused (`spectral_projector` and what uses it) needs arguments with known values.
+`predict_limit` returns a `Prediction`: which theorem applies, in words.
+"""
 
 from attnflow.theory.chance import cap_mass as cap_mass
 from attnflow.theory.chance import strong_centers as strong_centers

@@ -1,6 +1,6 @@
-"""Tokens that all have the same pairwise cosine keep it common; it solves a scalar equation."""
+"""Tokens whose pairwise cosines are all equal keep them equal; the common cosine solves a scalar equation."""
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import diffrax
 import equinox as eqx
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import ArrayLike, Scalar
 from attnflow.numerics.arrays import floats, known
 
 # The budget of steps of the scalar equation.
@@ -18,7 +19,7 @@ _STEPS = 100_000
 Kind = Literal["softmax", "unnormalized"]
 
 
-def equiangular_rate(g: Float[Array, "..."], n: int, beta: Any, kind: Kind = "softmax") -> Float[Array, "..."]:
+def equiangular_rate(g: ArrayLike, n: int, beta: Scalar, *, kind: Kind = "softmax") -> Float[Array, "..."]:
     r"""The rate of change of the common cosine $g$ of $n$ tokens under simple attention (arXiv:2312.10794).
 
     Softmax: $g' = 2 e^{\beta g} (1-g) ((n-1)g+1) / (e^\beta + (n-1) e^{\beta g})$; unnormalized:
@@ -33,8 +34,9 @@ def equiangular_rate(g: Float[Array, "..."], n: int, beta: Any, kind: Kind = "so
     return shape * jnp.exp(beta * g) / n
 
 
-def equiangular(n: int, beta: Any, t: Any, kind: Kind = "softmax", start: float = 0.0) -> Float[Array, " t"]:
-    r"""The common cosine at the increasing times `t` ($\ge 0$), from `start` at 0: orthonormal tokens by default."""
+def equiangular(n: int, beta: Scalar, t: ArrayLike, *, kind: Kind = "softmax", start: Scalar = 0.0) -> Float[Array, " t"]:
+    r"""The common cosine at the increasing times `t` ($\ge 0$), from `start` at 0, by default that of orthonormal tokens
+    (arXiv:2312.10794)."""
     check.count("n", n, 2)
     check.choice("kind", kind, get_args(Kind))
     times = floats("t", t, "t")
@@ -49,14 +51,14 @@ def equiangular(n: int, beta: Any, t: Any, kind: Kind = "softmax", start: float 
 
 @eqx.filter_jit
 def _cosine(n: int, beta: Array, times: Array, kind: Kind, start: Array) -> Array:
-    term = diffrax.ODETerm(lambda t, g, args: equiangular_rate(g, n, beta, kind))
+    term = diffrax.ODETerm(lambda t, g, args: equiangular_rate(g, n, beta, kind=kind))
     tolerance = 1e-12 if times.dtype == jnp.float64 else 1e-6
     control = diffrax.PIDController(rtol=tolerance, atol=tolerance)
     end = jnp.maximum(times[-1], jnp.finfo(times.dtype).tiny)
     zero = jnp.zeros((), times.dtype)
     # Interpolated afterwards, and without `throw`: times to save at and errors are checked by calls to the host, and a program with one is
     # not kept between processes.
-    path: Any = diffrax.diffeqsolve(
+    path = diffrax.diffeqsolve(
         term,
         diffrax.Tsit5(),
         zero,

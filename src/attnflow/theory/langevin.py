@@ -1,8 +1,8 @@
-"""The self-bridge of a law against its stationary Langevin diffusion (arXiv:2406.10823).
+"""The self-bridge of a measure against its stationary Langevin diffusion (arXiv:2406.10823).
 
-`dX = 1/2 grad log rho(X) dt + dB` leaves rho in place. Let l be the law of (X_0, X_eps) and pi the Schrodinger bridge of rho to itself at
-temperature eps. Both couple rho with itself, and the theorem says `H(l|pi) + H(pi|l) = o(eps^2)`, with the Fisher information of rho and of
-the entropic interpolation in the bound.
+`dX = 1/2 grad log rho(X) dt + dB` leaves rho in place. Let l be the distribution of (X_0, X_eps) and pi the Schrodinger bridge of rho to
+itself at temperature eps. Both couple rho with itself, and the theorem says `H(l|pi) + H(pi|l) = o(eps^2)`, with the Fisher information of
+rho and of the entropic interpolation in the bound.
 
 With `V = 1/4 Laplace log rho + 1/8 |grad log rho|^2` the generator is, up to conjugation with rho^1/2, `-(-1/2 Laplace + V)`, so that
 `l(x, y) = rho(x)^1/2 e^{-eps (-1/2 Laplace + V)}(x, y) rho(y)^1/2`. On a short way log l is that of a bridge less `eps` times the mean of V
@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow import _check as check
+from attnflow._types import ArrayLike
 from attnflow.measures import Gaussian, GaussianMixture, Measure, Particles, quadrature
 from attnflow.measures.quadrature import integral
 from attnflow.numerics.arrays import array, floats, known, rows
@@ -33,7 +34,7 @@ _FLOOR = 1e-13
 _DUE = "a Gaussian, or a GaussianMixture on the line"
 
 
-def langevin_divergence(mu: Measure, eps: Any, nodes: int = 600) -> Float[Array, " k"]:
+def langevin_divergence(mu: Measure, eps: ArrayLike, *, nodes: int = 600) -> Float[Array, " k"]:
     r"""$H(\ell|\pi) + H(\pi|\ell)$ at every temperature `eps` `[k]`.
 
     **Arguments:** `mu`: a `Gaussian`, in closed form, or a `GaussianMixture` on the line, on a grid of `nodes` points: the diffusion by
@@ -46,7 +47,7 @@ def langevin_divergence(mu: Measure, eps: Any, nodes: int = 600) -> Float[Array,
 
 
 @singledispatch
-def _divergence(mu: Any, eps: Float[Array, " k"], nodes: int) -> Float[Array, " k"]:
+def _divergence(mu: Measure, eps: Float[Array, " k"], nodes: int) -> Float[Array, " k"]:
     mu = check.measure("mu", mu, Measure, _DUE)
     raise TypeError(f"mu must be {_DUE}, got {type(mu).__name__} in R^{mu.dim}")
 
@@ -67,14 +68,14 @@ def _(mu: GaussianMixture, eps: Float[Array, " k"], nodes: int) -> Float[Array, 
 def langevin_constant(mu: Measure) -> Float[Array, ""]:
     r"""$\frac{1}{72} \int |D^2 V|^2 \,d\rho$, the limit of $(H(\ell|\pi) + H(\pi|\ell)) / \varepsilon^4$, for a Gaussian or a mixture in
     up to 3 dimensions."""
-    law = _law(mu)
-    return integral(law, lambda x: eqx.filter_jit(_squared_hessian)(law, x)) / 72
+    smooth = _smooth(mu)
+    return integral(smooth, lambda x: eqx.filter_jit(_squared_hessian)(smooth, x)) / 72
 
 
-def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+def langevin_potential(mu: Measure, x: ArrayLike) -> Float[Array, " m"]:
     r"""$V = \frac14 \Delta\log\rho + \frac18 |\nabla\log\rho|^2 = \frac12 (\Delta\sqrt{\rho}) / \sqrt{\rho}$ at $x$; the bridge score
     has the bias $\varepsilon \nabla V$."""
-    mu = _law(mu)
+    mu = _smooth(mu)
     x = rows("x", x, mu.dim)
 
     def one(x: Float[Array, " d"]) -> Float[Array, ""]:
@@ -84,12 +85,13 @@ def langevin_potential(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"
     return jax.vmap(one)(x)
 
 
-def _squared_hessian(law: Any, x: Float[Array, "m d"]) -> Float[Array, " m"]:
-    hessian = jax.jacfwd(jax.jacfwd(lambda x: langevin_potential(law, x[None])[0]))
+def _squared_hessian(mu: Measure, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+    hessian = jax.jacfwd(jax.jacfwd(lambda x: langevin_potential(mu, x[None])[0]))
     return jnp.sum(jax.vmap(hessian)(x) ** 2, axis=(1, 2))
 
 
-def _law(mu: Any) -> Any:
+def _smooth(mu: Measure) -> Measure:
+    """`mu`, refused unless it has a score in closed form."""
     mu = check.measure("mu", mu, Measure, "a Gaussian or a GaussianMixture")
     if not mu.smooth:
         raise TypeError(check.refusal("mu", "a Gaussian or a GaussianMixture", mu))
@@ -135,4 +137,4 @@ def _check_spacing(mu: GaussianMixture, tokens: Particles, eps: float) -> None:
     widest = min(np.pi * np.sqrt(eps / (2 * digits)), np.pi**2 * stds.min() ** 2 / (digits * apart), np.pi * stds.min() / np.sqrt(digits))
     x = np.asarray(tokens.points)[:, 0]
     if x[1] - x[0] > widest:
-        raise ValueError(f"nodes must be at least {int(np.ceil(np.ptp(x) / widest)) + 1} for eps = {eps:g} and this law, got {len(x)}")
+        raise ValueError(f"nodes must be at least {int(np.ceil(np.ptp(x) / widest)) + 1} for eps = {eps:g} and this measure, got {len(x)}")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from attnflow._check import refusal
+from attnflow._types import ArrayLike
 from attnflow.numerics.arrays import floats, square
 from attnflow.numerics.dominant import Dominant, dominant
 
@@ -52,7 +53,7 @@ class Prediction:
         return verdict.shape == self.shape and (self.at_most is None or verdict.count <= self.at_most)
 
 
-def predict_limit(Q: Any, K: Any, V: Any) -> Prediction:
+def predict_limit(Q: ArrayLike, K: ArrayLike, V: ArrayLike) -> Prediction:
     r"""The theorem of arXiv:2305.05465 that applies to softmax attention on tokens in $\mathbb{R}^d$ with distinct starts, and what it
     says.
 
