@@ -11,17 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
-from jax.scipy.stats.norm import pdf
 from jaxtyping import Array, Float, Int
+
+from attnflow.numerics.special import normal_density
 
 # The ends of the panels of a normal law, in standard deviations.
 _PANELS = np.linspace(-8, 8, 33)
-
-
-def root(square: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """The square root; 0 below 0, which is round-off, and its derivative there is 0, not infinite."""
-    some = square > 0
-    return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
 
 
 class Climb(NamedTuple):
@@ -180,7 +175,7 @@ def _mixture_quantile_jvp(primals, tangents):
     z = _mixture_quantile(law, u)
     _, dF = jax.jvp(lambda law: _cdf(law, z), (law,), (d_law,))
     t = (z[None] - law.m[:, None]) / law.s[:, None]
-    density = law.w @ (pdf(t) / law.s[:, None])
+    density = law.w @ (normal_density(t) / law.s[:, None])
     return z, (du - dF) / jnp.maximum(density, jnp.sqrt(jnp.finfo(z.dtype).tiny))
 
 

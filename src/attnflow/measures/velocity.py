@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from attnflow._check import function, instance, shown
-from attnflow.numerics.arrays import floats, rows, stored
+from attnflow.numerics.arrays import check_array, floats, rows
 from attnflow.numerics.rows import times
 
 
@@ -70,8 +70,8 @@ class Affine(Velocity):
     offset: Float[Array, " e"]
 
     def __check_init__(self):
-        stored("matrix", self.matrix, "d d")
-        stored("offset", self.offset, "d")
+        check_array("matrix", self.matrix, "d d")
+        check_array("offset", self.offset, "d")
         if self.matrix.shape[0] != self.offset.shape[0]:
             raise ValueError(f"matrix [d, d] and offset [d] must agree, got {list(self.matrix.shape)} and {list(self.offset.shape)}")
 

@@ -1,19 +1,20 @@
 """Products over the coordinates of rows. Few coordinates are added one by one: a reduction of short rows is up to ten times as slow."""
 
 from types import ModuleType
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow._types import ArrayLike
 from attnflow.numerics.arrays import Numbers, one_program
+from attnflow.numerics.special import safe_root
 
 _FEW = 8
 
 
-def numbers(array: Any) -> ModuleType:
-    """NumPy for arrays on the host, `jax.numpy` for others: a formula written once serves both, and on the host nothing is compiled."""
+def array_namespace(array: Numbers) -> ModuleType:
+    """NumPy for its arrays, `jax.numpy` for those of JAX: a formula written once serves both, and on the host nothing is compiled."""
     return np if isinstance(array, np.ndarray) else jnp
 
 
@@ -50,6 +51,9 @@ def _times(x: Float[Array, "n d"], matrix: Float[Array, "e d"]) -> Float[Array, 
 @one_program
 def norm(v: Float[Array, "*n d"]) -> Float[Array, "*n 1"]:
     """`|v|` along the last axis, kept as an axis; its derivative at v = 0 is 0 (a subgradient), not NaN."""
-    square = dot(v, v)[..., None]
-    nonzero = square > 0
-    return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
+    return safe_root(dot(v, v)[..., None])
+
+
+def as_row(numbers: ArrayLike, like: Float[Array, "*n d"]) -> Float[Array, "*ones d"]:
+    """One number per coordinate, as a row that multiplies the rows `like`, with as many axes."""
+    return jnp.asarray(numbers, like.dtype).reshape((1,) * (like.ndim - 1) + (-1,))

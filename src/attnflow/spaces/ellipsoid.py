@@ -10,11 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._check import refusal
-from attnflow.numerics.arrays import known, one_program
-from attnflow.numerics.rows import dot, norm
+from attnflow.numerics.arrays import constant, known, one_program
+from attnflow.numerics.rows import as_row, dot, norm
 from attnflow.spaces.base import OFF, Space
 from attnflow.spaces.closest import closest
-from attnflow.spaces.numbers import length, row
 from attnflow.spaces.shortest import arc, shortest
 from attnflow.spaces.surface import Surface, ellipsoid_surface
 
@@ -44,7 +43,7 @@ class Ellipsoid(Space):
         several = isinstance(axes, Sequence | np.ndarray | jax.Array) and getattr(axes, "ndim", 1) == 1 and len(axes) > 1
         if not several or isinstance(axes, str):
             raise ValueError(refusal("axes", "at least two positive numbers, one a coordinate", axes))
-        self.axes = tuple(length(f"axes[{i}]", a) for i, a in enumerate(axes))
+        self.axes = tuple(constant(f"axes[{i}]", a) for i, a in enumerate(axes))
 
     @one_program
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
@@ -74,7 +73,7 @@ class Ellipsoid(Space):
             v4 = v + h * f3
             f4 = force(x + h * v3, v4)
             x = x + h / 6 * (v + 2 * v2 + 2 * v3 + v4)
-            x = x / norm(x / row(self.axes, x))
+            x = x / norm(x / as_row(self.axes, x))
             return (x, self.project(x, v + h / 6 * (f1 + 2 * f2 + 2 * f3 + f4))), None
 
         return jax.lax.scan(step, (x, v), None, length=_STEPS)[0][0]
@@ -111,4 +110,4 @@ class Ellipsoid(Space):
 
     def _normal(self, x: Array) -> Array:
         """The normal, in units in which that of the shortest axis has the length of x."""
-        return x * row((min(self.axes) / np.asarray(self.axes)) ** 2, x)
+        return x * as_row((min(self.axes) / np.asarray(self.axes)) ** 2, x)

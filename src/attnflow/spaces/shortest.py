@@ -20,9 +20,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.polynomial import legendre
 
-from attnflow.numerics.rows import dot, norm
+from attnflow.numerics.rows import as_row, dot, norm
 from attnflow.spaces.closest import closest
-from attnflow.spaces.numbers import row
 
 _DEGREE, _MOST = 24, 100
 
@@ -90,7 +89,7 @@ def _path(axes: tuple[float, ...], x: Array, y: Array) -> tuple[Array, Array, Ar
     x, y = (jnp.concatenate([ends, ends]) / scale for ends in (x, y))
     chord = (y - x)[:, None]
     line = x[:, None] + inside * chord
-    squares, eps = row(np.square(ratios), line), jnp.finfo(x.dtype).eps
+    squares, eps = as_row(np.square(ratios), line), jnp.finfo(x.dtype).eps
 
     def squared(q: Array) -> Array:
         return dot(y - x, y - x) + jnp.einsum("nkd,kl,nld->n", q, energy, q)
@@ -143,7 +142,7 @@ def _starts(axes: tuple[float, ...], x: Array, y: Array) -> Float[Array, "2 n k 
     """The images of great circles of the unit sphere from x to y: the direct one, and the shortest by way of the end of an axis."""
     nodes = jnp.asarray(_rule().nodes[1:-1], x.dtype)[None, :, None]
     eye = jnp.eye(len(axes), dtype=x.dtype)
-    u, w = x / row(axes, x), y / row(axes, y)
+    u, w = x / as_row(axes, x), y / as_row(axes, y)
 
     def better(best: tuple[Array, Array], end: Array) -> tuple[tuple[Array, Array], None]:
         over = jnp.broadcast_to(end[None], u.shape)
@@ -151,14 +150,14 @@ def _starts(axes: tuple[float, ...], x: Array, y: Array) -> Float[Array, "2 n k 
         share = (first / (first + second + jnp.finfo(x.dtype).tiny))[..., None]
         before, after = nodes / jnp.maximum(share, 1e-3), (nodes - share) / jnp.maximum(1 - share, 1e-3)
         path = jnp.where(nodes < share, _arc(u, over, before), _arc(over, w, after))
-        path = path / norm(path) * row(axes, path)
+        path = path / norm(path) * as_row(axes, path)
         whole = jnp.concatenate([x[:, None], path, y[:, None]], axis=1)
         size = jnp.sum(norm(whole[:, 1:] - whole[:, :-1]), axis=(1, 2))
         shorter = size < best[1]
         return (jnp.where(shorter[:, None, None], path, best[0]), jnp.where(shorter, size, best[1])), None
 
     direct = _arc(u, w, nodes)
-    direct = direct / norm(direct) * row(axes, direct)
+    direct = direct / norm(direct) * as_row(axes, direct)
     none = direct, jnp.full(len(x), jnp.inf, x.dtype)
     return jnp.stack([direct, jax.lax.scan(better, none, jnp.concatenate([eye, -eye]))[0][0]])
 

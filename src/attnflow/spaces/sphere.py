@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow.numerics.arrays import known, one_program
+from attnflow.numerics.arrays import constant, known, one_program
 from attnflow.numerics.rows import dot, norm
 from attnflow.spaces.base import OFF, Space
-from attnflow.spaces.numbers import length
 from attnflow.spaces.surface import Surface, ellipsoid_surface
 
 
@@ -25,7 +24,7 @@ class Sphere(Space):
     compact = True
 
     def __init__(self, radius: Any = 1.0):
-        self.radius = length("radius", radius)
+        self.radius = constant("radius", radius)
 
     @one_program
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:

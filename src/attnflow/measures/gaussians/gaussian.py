@@ -15,12 +15,13 @@ from attnflow import _check as check
 from attnflow.measures.base import FlowingMeasure, Measure, Noise, values_of
 from attnflow.measures.closed_forms import duration
 from attnflow.measures.gaussians.tilted import TiltedGaussians
-from attnflow.measures.line import Normals, root
+from attnflow.measures.line import Normals
 from attnflow.measures.particles import Particles
 from attnflow.measures.quadrature import ruled_or_sampled
 from attnflow.measures.velocity import Affine, Velocity, affine_only
 from attnflow.numerics.arrays import array, floats, known, on_host, one_program, rows
 from attnflow.numerics.linalg import covariance, psd_sqrt
+from attnflow.numerics.special import safe_root
 from attnflow.spaces import Euclidean
 from attnflow.sums import Logit, Mask, Quadratic, Request
 
@@ -113,7 +114,7 @@ class Gaussian(FlowingMeasure):
         return ruled_or_sampled(self, eps, key)
 
     def projected(self, direction: Float[Array, " d"]) -> Normals:
-        return Normals(jnp.ones(1, self.dtype), (self.mean @ direction)[None], root(direction @ self.cov @ direction)[None])
+        return Normals(jnp.ones(1, self.dtype), (self.mean @ direction)[None], safe_root(direction @ self.cov @ direction)[None])
 
     def _terms(self, x: Any) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
         self._check_rank()

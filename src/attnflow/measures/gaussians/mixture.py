@@ -25,12 +25,13 @@ from attnflow.measures.closed_forms import duration
 from attnflow.measures.gaussians.gaussian import hermite, log_and_pull, queries
 from attnflow.measures.gaussians.merging import merged
 from attnflow.measures.gaussians.tilted import TiltedGaussians
-from attnflow.measures.line import Normals, root
+from attnflow.measures.line import Normals
 from attnflow.measures.particles import Particles
 from attnflow.measures.quadrature import ruled_or_sampled
 from attnflow.measures.velocity import Affine, Velocity
 from attnflow.numerics.arrays import array, floats, known, on_host, one_program, shares
 from attnflow.numerics.linalg import covariance, one_by_one, psd_sqrt
+from attnflow.numerics.special import safe_root
 from attnflow.spaces import Euclidean
 from attnflow.sums import Logit, Mask, Request
 
@@ -143,7 +144,7 @@ class GaussianMixture(FlowingMeasure):
         return ruled_or_sampled(self, eps, key)
 
     def projected(self, direction: Float[Array, " d"]) -> Normals:
-        return Normals(self.weights, self.means @ direction, root(jnp.einsum("kij,i,j->k", self.covs, direction, direction)))
+        return Normals(self.weights, self.means @ direction, safe_root(jnp.einsum("kij,i,j->k", self.covs, direction, direction)))
 
     def merged(self, tolerance: Any) -> "GaussianMixture":
         r"""A mixture of fewer components, at most `tolerance` away in $W_2$, with the same mean and covariance.

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from attnflow.numerics.arrays import Numbers, array, floats, known, on_host, positive
 from attnflow.numerics.linalg import is_psd
-from attnflow.numerics.rows import dot, numbers, times
+from attnflow.numerics.rows import array_namespace, dot, times
 from attnflow.sums.logits.logit import Logit
 from attnflow.sums.logits.quadratic import FEW, Gap, Quadratic
 
@@ -82,7 +82,7 @@ class Factored(Logit):
     ) -> tuple[Float[Numbers, "n p"], Float[Numbers, " n"]]:
         r"""$k = K (y - c)$ and 0; squared $-\frac{s}{2} |k|^2$."""
         k = times(y - c[None], self._key)
-        return k, -0.5 * self.scale * dot(k, k) if self.squared else numbers(k).zeros(len(k), k.dtype)
+        return k, -0.5 * self.scale * dot(k, k) if self.squared else array_namespace(k).zeros(len(k), k.dtype)
 
     def scaled(self, factor: Float[Array, ""]) -> "Factored":
         return Factored(self.query, self.key, self.query_bias, self.key_bias, factor * self.scale, self.squared)

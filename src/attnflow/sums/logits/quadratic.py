@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._check import flag, instance
-from attnflow.numerics.arrays import Numbers, stored
-from attnflow.numerics.rows import dot, numbers, times
+from attnflow.numerics.arrays import Numbers, check_array
+from attnflow.numerics.rows import array_namespace, dot, times
 from attnflow.sums.logits.logit import Logit
 
 # Up to this many coordinates the logits of a squared distance are sums of squared differences. They keep digits that scalar products lose,
@@ -140,7 +140,7 @@ class Quadratic(Logit):
     ) -> tuple[Float[Numbers, "n d"], Float[Numbers, " n"]]:
         r"""$k = y - c$ and $b = -\tfrac12 \langle k, P k\rangle$."""
         k = y - c[None]
-        return k, numbers(k).zeros(len(k), k.dtype) if self.P is None else -0.5 * dot(times(k, self.P.T), k)
+        return k, array_namespace(k).zeros(len(k), k.dtype) if self.P is None else -0.5 * dot(times(k, self.P.T), k)
 
     def pulled_back(self, matrix: Float[Array, "d d"] | Float[Array, " d"]) -> "Quadratic":
         r"""The logit $(x, y) \mapsto \ell(E x, E y)$ for a matrix $E$, or for its diagonal: $E^\top A E$, $E^\top P E$, $E^\top R E$,
@@ -190,7 +190,7 @@ def squares(
 
 def _shaped(name: str, form: Any, shape: str) -> tuple[int, ...]:
     """The shape of an array that a logit is made of, refused if it is none."""
-    stored(name, form, shape)
+    check_array(name, form, shape)
     if form.ndim == 2 and form.shape[0] != form.shape[1]:
         raise ValueError(f"{name} must be square [d, d], got {list(form.shape)}")
     return form.shape

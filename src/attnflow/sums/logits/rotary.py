@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from attnflow._check import flag
 from attnflow.numerics.arrays import Numbers, array, floats, on_host, positive
-from attnflow.numerics.rows import numbers, times
+from attnflow.numerics.rows import array_namespace, times
 from attnflow.sums.logits.factored import _bias, _matrices
 from attnflow.sums.logits.logit import Logit
 
@@ -42,19 +42,19 @@ class Rotary(Logit):
     ) -> tuple[Float[Numbers, "m p"], Float[Numbers, " m"]]:
         """$q = s R (Q x + a)$. A center would not be a term in $x$ alone, so that there is none."""
         q = self.scale * self._turned(self.query, self.query_bias, x, order)
-        return q, numbers(q).zeros(len(q), q.dtype)
+        return q, array_namespace(q).zeros(len(q), q.dtype)
 
     def keys(
         self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]
     ) -> tuple[Float[Numbers, "n p"], Float[Numbers, " n"]]:
         """$k = R (K y + b)$."""
         k = self._turned(self.key, self.key_bias, y, order)
-        return k, numbers(k).zeros(len(k), k.dtype)
+        return k, array_namespace(k).zeros(len(k), k.dtype)
 
     def _turned(self, matrix: Any, bias: Any, x: Any, order: Any) -> Any:
         if order is None:
             raise ValueError("a rotary logit needs the order of the queries, got none; call velocity(x, order)")
-        rows, xp = times(x, matrix), numbers(x)
+        rows, xp = times(x, matrix), array_namespace(x)
         rows = rows if bias is None else rows + bias[None]
         r = len(self.frequencies)
         angle = order[:, None] * self.frequencies[None]

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from attnflow import _check as check
 from attnflow.measures import Measure
-from attnflow.measures.line import root
 from attnflow.numerics.arrays import floats, known
+from attnflow.numerics.special import safe_root
 from attnflow.transport.distances.line import squared_on_the_line
 from attnflow.transport.distances.wasserstein import one_space
 
@@ -28,7 +28,7 @@ def sliced_wasserstein2(mu: Measure, nu: Measure, directions: Any = 128, *, key:
     """
     mu, nu = one_space(mu, nu)
     theta = _directions(directions, mu.dim, key).astype(mu.dtype)
-    return root(_mean_square(mu, nu, theta))
+    return safe_root(_mean_square(mu, nu, theta))
 
 
 @jax.jit

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 
 from attnflow._check import measure
 from attnflow.measures import Gaussian, Measure
-from attnflow.measures.line import root
 from attnflow.numerics.arrays import cast
 from attnflow.numerics.linalg import psd_sqrt
+from attnflow.numerics.special import safe_root
 from attnflow.spaces import Space, Sphere
 from attnflow.transport.distances.circle import squared_on_the_circle
 from attnflow.transport.distances.discrete import squared_by_simplex
@@ -38,11 +38,11 @@ def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
     mu, nu = _measures(mu, nu)
     left, right = mu.latitude(), nu.latitude()
     if left is not None and right is not None and mu.dim == nu.dim:
-        return root(squared_on_the_line(left, right))
+        return safe_root(squared_on_the_line(left, right))
     mu, nu = one_space(mu, nu)
     if mu.dim == 1:
         line = jnp.ones(1, mu.dtype)
-        return root(squared_on_the_line(mu.projected(line), nu.projected(line)))
+        return safe_root(squared_on_the_line(mu.projected(line), nu.projected(line)))
     return _in_space(mu, nu)
 
 
@@ -53,7 +53,7 @@ def _in_space(mu: Any, nu: Any) -> Float[Array, ""]:
             f"in R^{mu.dim} wasserstein2 is for two clouds or two Gaussians, got {type(mu).__name__} and {type(nu).__name__}; "
             "draw tokens with .sample(n, key=key), or use sliced_wasserstein2"
         )
-    return root(_of_clouds(mu.space, mu, nu))
+    return safe_root(_of_clouds(mu.space, mu, nu))
 
 
 @singledispatch
@@ -85,7 +85,7 @@ def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
     fixed_left, fixed_right = jax.lax.stop_gradient((left, right))
     u, _, v = jnp.linalg.svd(fixed_left @ fixed_right)
     stable = jnp.sum((fixed_left - fixed_right @ (u @ v).T) ** 2)
-    return root(jnp.sum((mu.mean - nu.mean) ** 2) + shape + stable - jax.lax.stop_gradient(shape))
+    return safe_root(jnp.sum((mu.mean - nu.mean) ** 2) + shape + stable - jax.lax.stop_gradient(shape))
 
 
 def one_space(mu: Any, nu: Any) -> tuple[Any, Any]:
