@@ -259,7 +259,7 @@ def _logit(Q: Array, K: Array, a: Array | None, b: Array | None, T: Array, turne
         heads: list[Any] = []
         for h in range(count):
             (query, query_bias), (key, key_bias) = _part((Q, a), h), _part((K, b), h * groups // count)
-            heads.append(dot_product(query, query if same and groups == count else key, T, query_bias, key_bias))
+            heads.append(dot_product(query, query if same and groups == count else key, T, query_bias=query_bias, key_bias=key_bias))
         # A fact of a batch is one of all its heads.
         if not all(head.psd for head in heads):
             heads = [dataclasses.replace(head, psd=False, gap=None) for head in heads]

@@ -183,9 +183,11 @@ def square(name: str, value: ArrayLike) -> Array:
     return matrix
 
 
-def check_array(name: str, value: object, shape: str) -> None:
-    """Raise unless `value`, which is kept as it is, is a finite array with these axes."""
-    floats(name, instance(name, value, (jax.Array, np.ndarray), "an array", f"give {name}=jnp.asarray(...)"), shape)
+def check_array(name: str, value: object, shape: str) -> Array | np.ndarray:
+    """`value` as it is, refused unless it is a finite array with these axes."""
+    found = instance(name, value, (jax.Array, np.ndarray), "an array", f"give {name}=jnp.asarray(...)")
+    floats(name, found, shape)
+    return found
 
 
 def rows(name: str, value: ArrayLike, dim: int | None = None) -> Array:

@@ -205,13 +205,13 @@ def _try(plan: Transform, pairs: Pairs) -> tuple[float, np.ndarray]:
 
 @eqx.filter_jit
 def _rows(plan: Transform, pairs: Pairs) -> Rows:
-    return plan.rows(pairs).weighed()
+    return plan.rows(pairs).weighted()
 
 
 @eqx.filter_jit
 def _rim_share(plan: Transform, pairs: Pairs) -> Array:
     """The least share among queries at the rim of the cloud."""
-    q, k, b = plan.rows(pairs).weighed()[:3]
+    q, k, b = plan.rows(pairs).weighted()[:3]
     rim = lowest_rows(-jnp.sum((q - jnp.mean(q, axis=0)[None]) ** 2, axis=1), LEAST_ROWS)
     return jnp.min(share_of(plan, q, k, b, rim))
 

@@ -61,7 +61,7 @@ class Transform(Engine):
             raise ValueError("spectral sums average the tokens themselves, got other values; use sums=af.Streamed()")
         if self.causal != (sight is not None) or not (sight is None or sight.mask.causal):
             raise ValueError(f"a spectral plan made {'for' if self.causal else 'without'} a causal mask got another; make it with af.plan")
-        q, k, b = rows.q, rows.k, rows.weighed().b
+        q, k, b = rows.q, rows.k, rows.weighted().b
         if sight is not None:
             from attnflow.sums.engines.causal import causal_sums
 
@@ -85,7 +85,7 @@ class Transform(Engine):
         return jnp.zeros_like(points[0]) if self.circle else super().center(points)
 
     def report(self, rows: Rows) -> dict[str, PyTree]:
-        q, k, b = jax.lax.stop_gradient((rows.q, rows.k, rows.weighed().b))
+        q, k, b = jax.lax.stop_gradient((rows.q, rows.k, rows.weighted().b))
         error, _, fill = certificate(self, q, k, b, rows.sight)
         # A sample may miss the token that is farthest off the circle; how far that is, is known.
         return {"sums": {"error": error + rings(q, k).error if self.circle else error, "fill": fill}}
