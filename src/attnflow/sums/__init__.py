@@ -1,4 +1,4 @@
-"""How kernel sums are evaluated: one primitive over queries, keys and weights, that every law, bridge and energy calls."""
+"""How kernel sums are evaluated: a few functions of queries, keys and weights that every law, bridge and energy calls."""
 
 from attnflow.sums.engines.base import Engine as Engine
 from attnflow.sums.engines.base import Request as Request
