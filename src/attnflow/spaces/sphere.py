@@ -73,7 +73,7 @@ class Sphere(Space):
     def __str__(self) -> str:
         return "the Sphere" if self.radius == 1 else f"the Sphere of radius {self.radius:.8g}"
 
-    # On the unit sphere nothing is multiplied.
+    # On the unit sphere nothing is multiplied, so that its programs are as small as they can be.
     def _in_radii(self, lengths: Array) -> Array:
         return lengths if self.radius == 1 else lengths / self.radius
 

@@ -3,7 +3,7 @@
 Every function here centers the keys first. The sums do not change, but a cloud far from the origin keeps its digits.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +20,13 @@ from attnflow.sums.mask import lowest
 from attnflow.sums.precision import round_off
 from attnflow.sums.rows import Atoms, Pairs, Rows
 
+# The orders of queries, where they matter.
+Order: TypeAlias = Float[Array, " m"] | None
 # Logits that differ by this many roundings of their terms tie in hardmax.
 _ROUNDINGS = 4
 
 
-def average(
-    logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Request | None = None, order: Float[Array, " m"] | None = None
-) -> tuple[Float[Array, " m"], Float[Array, "m e"]]:
+def average(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Request | None = None, order: Order = None) -> tuple[Array, Array]:
     """`log Z(x) = log integral e^{l(x,y)} dmu(y)` and the average `integral e^{l(x,y)} v(y) dmu(y) / Z(x)` of the values of the keys, by
     default the keys themselves."""
     pairs = Pairs(logit, x, atoms, order)
@@ -52,7 +52,7 @@ def _average(engine: Engine, pairs: Pairs) -> tuple[Float[Array, " m"], Float[Ar
 
 
 def log_integral(
-    logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Request | None = None, order: Float[Array, " m"] | None = None
+    logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Request | None = None, order: Order = None
 ) -> Float[Array, " m"]:
     """`log integral e^{l(x,y)} dmu(y)`."""
     pairs = Pairs(logit, x, atoms, order)
@@ -78,12 +78,7 @@ def accuracy(pairs: Pairs, sums: Request | None) -> dict[str, Any]:
 
 
 def pointwise_average(
-    kernel: Kernel,
-    logit: Logit,
-    x: Float[Array, "m d"],
-    atoms: Atoms,
-    sums: Request | None = None,
-    order: Float[Array, " m"] | None = None,
+    kernel: Kernel, logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Request | None = None, order: Order = None
 ) -> Float[Array, "m e"]:
     """`integral kernel(l(x,y)) v(y) dmu(y)` for a named function of a matrix of logits, v the values of the keys."""
     return _pointwise_average(choose(len(x), len(atoms.points), sums), kernel, Pairs(logit, x, atoms, order))
@@ -96,7 +91,7 @@ def _pointwise_average(engine: Engine, kernel: Kernel, pairs: Pairs) -> Float[Ar
 
 
 def nearest_average(
-    logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Request | None = None, order: Float[Array, " m"] | None = None
+    logit: Logit, x: Float[Array, "m d"], atoms: Atoms, sums: Request | None = None, order: Order = None
 ) -> Float[Array, "m e"]:
     """The average over the keys of largest logit, equal up to round-off: the limit of softmax at zero temperature."""
     return _nearest_average(choose(len(x), len(atoms.points), sums), Pairs(logit, x, atoms, order))
@@ -115,7 +110,7 @@ def _nearest_average(engine: Engine, pairs: Pairs) -> Float[Array, "m e"]:
 
 
 @one_program
-def visible_logits(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+def visible_logits(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Order = None) -> Float[Array, "m n"]:
     """The matrix of logits, dense; minus infinity for keys that are not seen."""
     logits, sight = logit(x, atoms.points, order, atoms.order), Pairs(logit, x, atoms, order).sight
     if sight is None:
@@ -125,7 +120,7 @@ def visible_logits(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Fl
 
 
 @one_program
-def visible_masses(x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "l n"]:
+def visible_masses(x: Float[Array, "m d"], atoms: Atoms, order: Order = None) -> Float[Array, "l n"]:
     """The mass that each query sees of each key, dense; without a mask, one row for all queries."""
     masses, mask = jnp.exp(atoms.log_weights)[None], atoms.mask
     if mask is None:
@@ -137,7 +132,7 @@ def visible_masses(x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m
 
 
 @one_program
-def top_keys(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Float[Array, " m"] | None = None) -> Float[Array, "m n"]:
+def top_keys(logit: Logit, x: Float[Array, "m d"], atoms: Atoms, order: Order = None) -> Float[Array, "m n"]:
     """1 where the key is among those of largest logit, dense."""
     engine = Dense()
     rows = engine.rows(Pairs(logit, x, atoms, order), _median(atoms.points))

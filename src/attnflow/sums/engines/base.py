@@ -11,7 +11,9 @@ from jaxtyping import Array, Float
 
 from attnflow.sums.rows import Pairs, Rows
 
-# The function of a matrix of logits, entry by entry, that a sum is of.
+# The log-sums of an exponential sum, and the means if they are wanted.
+LogSumsAndMeans: TypeAlias = tuple[Float[Array, " m"], Float[Array, "m e"] | None]
+# A function of a matrix of logits, entry by entry.
 Kernel: TypeAlias = Callable[[Float[Array, "m n"]], Float[Array, "m n"]]
 
 
@@ -62,9 +64,7 @@ class Engine(Request):
     """Whether `vmap` may stack many sums of one shape."""
 
     @abc.abstractmethod
-    def softmax(
-        self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True
-    ) -> tuple[Float[Array, " m"], Float[Array, "m e"] | None]:
+    def softmax(self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True) -> LogSumsAndMeans:
         r"""$\log \sum_j w_j e^{\ell_{ij} - a_i}$, and if it is wanted the mean of the `values`, by default of the rows of keys, under the
         weights $w_j e^{\ell_{ij}}$; `None` if it is not wanted."""
 
@@ -86,9 +86,12 @@ class Engine(Request):
         return jax.lax.stop_gradient(jnp.mean(points, axis=0))
 
     def fit(self, pairs: Pairs) -> "Engine":
-        return self
+        return self.decided()
 
     def over(self, queries: int, keys: int) -> "Engine":
+        return self.decided()
+
+    def decided(self) -> "Engine":
         return self
 
     def report(self, rows: Rows) -> dict[str, Any]:

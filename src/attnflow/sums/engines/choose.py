@@ -10,12 +10,10 @@ from attnflow.numerics.arrays import known
 from attnflow.sums.engines.base import Engine, Request
 from attnflow.sums.engines.plan import installed, maskable, planned
 from attnflow.sums.engines.spectral import Transform
-from attnflow.sums.engines.tiled import Dense, Streamed
+from attnflow.sums.engines.tiled import over_pairs
 from attnflow.sums.logits.logit import Logit
 from attnflow.sums.rows import Pairs
 
-# Up to this many pairs (n = 1448, 16 MB in float64) one pass and tiles take the same time; at four times that, tiles take about half.
-DENSE_PAIRS = 2**21
 # Below this many pairs tiles take less than a plan.
 SPECTRAL_PAIRS = 2**28
 # Seconds per token, per token and mode that it is spread over, and per operation of the FFT, on two cores: `benchmarks/cost_model.py` fits
@@ -48,7 +46,7 @@ class Automatic(Request):
         return plan
 
     def over(self, queries: int, keys: int) -> Engine:
-        return (Dense() if queries * keys <= DENSE_PAIRS else Streamed()).over(queries, keys)
+        return over_pairs(queries, keys)
 
     def by_value(self, dim: int, pairs: int) -> bool:
         return pairs >= SPECTRAL_PAIRS and dim <= 3

@@ -19,14 +19,13 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from attnflow.numerics.rows import dot
-from attnflow.sums.engines.base import Engine, Kernel
-from attnflow.sums.engines.tiled import Dense, Streamed
+from attnflow.sums.engines.base import Engine, Kernel, LogSumsAndMeans
+from attnflow.sums.engines.tiled import over_pairs
 from attnflow.sums.mask import Sight
 from attnflow.sums.rows import Rows
 
 # Cells per tile. In the small one kernels that are no narrower than a cell do not overflow, in the wide one those of four cells or more.
 TILE, WIDE = 32, 128
-DENSE_PAIRS = 2**21
 
 
 class Lattice(Engine):
@@ -39,23 +38,21 @@ class Lattice(Engine):
     circle: bool = eqx.field(static=True)
     ordered: bool = eqx.field(static=True, default=False)
 
-    def softmax(
-        self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True
-    ) -> tuple[Float[Array, " m"], Float[Array, "m e"] | None]:
+    def softmax(self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True) -> LogSumsAndMeans:
         q, k, sight = rows.q, rows.k, rows.sight
         regular = (sight is None or self.ordered) and len(q) == len(k) == math.prod(self.shape) and q.shape[1] == self.dim
         if values is not None or not regular:
-            return self._pairs(q, k).softmax(rows, values, with_mean)
+            return over_pairs(len(q), len(k)).softmax(rows, values, with_mean)
         b = rows.weighted().b
         if len(self.shape) == 1 and not self.circle:
             return _on_box(self.shape, q, k, b, with_mean)
         return _softmax(self, with_mean, q, k, b, sight)
 
     def pointwise(self, kernel: Kernel, rows: Rows, values: Float[Array, "n e"]) -> Float[Array, "m e"]:
-        return self._pairs(rows.q, rows.k).pointwise(kernel, rows, values)
+        return over_pairs(len(rows.q), len(rows.k)).pointwise(kernel, rows, values)
 
     def largest(self, rows: Rows) -> Float[Array, " m"]:
-        return self._pairs(rows.q, rows.k).largest(rows)
+        return over_pairs(len(rows.q), len(rows.k)).largest(rows)
 
     def center(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
         return jnp.zeros_like(points[0]) if self.circle else super().center(points)
@@ -65,15 +62,12 @@ class Lattice(Engine):
         """The dimension of the points of the cells."""
         return 2 if self.circle else len(self.shape) - self.ordered
 
-    def _pairs(self, q: Array, k: Array) -> Engine:
-        return Dense() if len(q) * len(k) <= DENSE_PAIRS else Streamed().decided()
-
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _softmax(lattice: Lattice, with_mean: bool, q: Array, k: Array, b: Array, sight: Sight | None) -> tuple[Array, Array | None]:
+def _softmax(lattice: Lattice, with_mean: bool, q: Array, k: Array, b: Array, sight: Sight | None) -> LogSumsAndMeans:
     """The fast sums if queries are as regular as the cells, else sums over pairs. A change of the queries breaks their regularity, so that
     derivatives in them are by pairs; those in the weights are by the fast sums."""
-    pairs = lattice._pairs(q, k)
+    pairs = over_pairs(len(q), len(k))
     if lattice.ordered:
         regular, fast = _in_order(lattice.shape, q, sight), lambda *args: _over_order(lattice.shape, sight, *args)
     elif lattice.circle:
@@ -91,7 +85,7 @@ def _softmax_jvp(lattice, with_mean, primals, tangents):
         change = jnp.zeros_like(b) if still[2] else tangents[2]
         return jax.jvp(lambda b: _softmax.fun(lattice, with_mean, q, k, b, sight), (b,), (change,))
     changes = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if _is_zero(leaf) else leaf, tangents, is_leaf=_is_zero)
-    pairs = lattice._pairs(q, k)
+    pairs = over_pairs(len(q), len(k))
     _, found = jax.jvp(lambda q, k, b, sight: pairs.softmax(Rows(q, k, b, sight=sight), None, with_mean), primals, tuple(changes))
     return _softmax(lattice, with_mean, *primals), found
 
@@ -113,7 +107,7 @@ def _turned(q: Array, k: Array) -> tuple[Array, Array]:
     return dot(q, k), q[:, 1] * k[:, 0] - q[:, 0] * k[:, 1]
 
 
-def _on_circle(q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
+def _on_circle(q: Array, k: Array, b: Array, with_mean: bool) -> LogSumsAndMeans:
     """`sum_j w_j e^{r cos(t_i - s_j)}` by FFT. For the mean, in the frame of the query, the kernel is multiplied by the cosine and the sine
     of `t_i - s_j`, which shifts its coefficients by one."""
     n = len(k)
@@ -158,7 +152,7 @@ def _is_product(shape: tuple[int, ...], q: Array) -> Array:
     return jnp.max(jnp.stack(spread)) <= 1e3 * jnp.finfo(q.dtype).eps * jnp.max(jnp.ptp(q, axis=0))
 
 
-def _on_box(shape: tuple[int, ...], q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
+def _on_box(shape: tuple[int, ...], q: Array, k: Array, b: Array, with_mean: bool) -> LogSumsAndMeans:
     """One axis after the other: log-sums over it, and the means of what has been summed so far."""
     d = len(shape)
     queries, keys = q.reshape(*shape, d), k.reshape(*shape, d)
@@ -184,7 +178,7 @@ def _in_order(shape: tuple[int, ...], q: Array, sight: Sight | None) -> Array:
     return same if sight is None else same & jnp.all(sight.s == sight.tau)
 
 
-def _over_order(shape: tuple[int, ...], sight: Sight | None, q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
+def _over_order(shape: tuple[int, ...], sight: Sight | None, q: Array, k: Array, b: Array, with_mean: bool) -> LogSumsAndMeans:
     """For every order the mass that it sees, then sums over the line."""
     x, y, logs = q.reshape(shape)[0], k.reshape(shape)[0], b.reshape(shape)
     if sight is None:

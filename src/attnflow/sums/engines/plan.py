@@ -111,8 +111,12 @@ def planned(tolerance: float | None, pairs: Pairs, on_circle: bool = True) -> tu
     extent = _extent(pairs)
     circle = on_circle and pairs.logit.dim == 2 and math.isfinite(extent.product) and float(extent.off_circle) <= tolerance / SAFETY
     coarsest = min(max(tolerance / 30, floor), COARSEST)
-    if pairs.atoms.mask is not None:
-        return _masked(tolerance, circle, extent, coarsest, floor, pairs)
+    if (sight := pairs.sight) is not None:
+        if not circle:
+            return None, "the causal form is for tokens that stay on a circle"
+        if not (np.array_equal(sight.s, sight.tau) and (np.diff(np.asarray(sight.tau)) > 0).all()):
+            return None, "the causal form is for the tokens themselves, with distinct orders"
+        return _attempt(Transform(tolerance, (), coarsest, circle, causal=True), floor, extent, pairs)
     why = ""
     for tilted in (False,) if circle else (False, True):
         plan = Transform(tolerance, (), coarsest, circle, tilted)
@@ -139,18 +143,6 @@ def _attempt(plan: Transform, floor: float, extent: Extent, pairs: Pairs) -> tup
         if plan.delta == floor:
             return _with_exact_rows(plan, pairs, error, share)
         plan = dataclasses.replace(plan, delta=max(0.1 * plan.delta * min(1.0, plan.tolerance / (SAFETY * error)), floor))
-
-
-def _masked(tolerance: float, circle: bool, extent: Extent, coarsest: float, floor: float, pairs: Pairs) -> tuple[Transform | None, str]:
-    """A causal plan, refined until it holds on a sample."""
-    sight = pairs.sight
-    assert sight is not None
-    s, tau = np.asarray(sight.s), np.asarray(sight.tau)
-    if not circle:
-        return None, "the causal form is for tokens that stay on a circle"
-    if not (np.array_equal(s, tau) and (np.diff(tau) > 0).all()):
-        return None, "the causal form is for the tokens themselves, with distinct orders"
-    return _attempt(Transform(tolerance, (), coarsest, circle, causal=True), floor, extent, pairs)
 
 
 def _with_exact_rows(plan: Transform, pairs: Pairs, error: float, share: np.ndarray) -> tuple[Transform | None, str]:

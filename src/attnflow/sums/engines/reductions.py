@@ -2,7 +2,7 @@
 tiled engine folds each of them over tiles of keys."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -166,7 +166,7 @@ def _penalty_change(seen: Sight, d_mask: Mask, like: Float[Array, "m n"]) -> Flo
     return jax.jvp(lambda mask: mask.penalty(s, tau), (seen.mask,), (d_mask,))[1].astype(like.dtype)
 
 
-softmax = jax.jit(_softmax, static_argnums=0)
+softmax: Callable[[Tiled, Rows, Array], tuple[Array, Array]] = jax.jit(_softmax, static_argnums=0)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -23,7 +23,7 @@ import jax.scipy.linalg
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow.sums.engines.base import Engine, Kernel
+from attnflow.sums.engines.base import Engine, Kernel, LogSumsAndMeans
 from attnflow.sums.engines.circle import DEGREE, angles, coefficients, powers, rings
 from attnflow.sums.engines.tiled import Streamed
 from attnflow.sums.mask import Sight
@@ -53,9 +53,7 @@ class Transform(Engine):
 
     planned = True
 
-    def softmax(
-        self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True
-    ) -> tuple[Float[Array, " m"], Float[Array, "m e"] | None]:
+    def softmax(self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True) -> LogSumsAndMeans:
         sight = rows.sight
         if values is not None:
             raise ValueError("spectral sums average the tokens themselves, got other values; use sums=af.Streamed()")

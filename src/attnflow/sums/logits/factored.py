@@ -11,7 +11,7 @@ from attnflow._types import ArrayLike, Scalar
 from attnflow.numerics.arrays import Numbers, array, floats, known, on_host, positive
 from attnflow.numerics.linalg import is_psd
 from attnflow.numerics.rows import array_namespace, dot, times
-from attnflow.sums.logits.logit import Logit
+from attnflow.sums.logits.logit import Logit, RowsAndTerms
 from attnflow.sums.logits.quadratic import FEW, Gap, Quadratic
 
 
@@ -65,9 +65,7 @@ class Factored(Logit):
     def _key(self) -> Float[Numbers, "p d"]:
         return self.query if self.key is None else self.key
 
-    def queries(
-        self, x: Float[Numbers, "m d"], order: Float[Numbers, " m"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "m p"], Float[Numbers, " m"]]:
+    def queries(self, x: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         r"""$q = s (Q x + a)$ and $\langle q, K c + b\rangle$; squared $q = s u$ and $-\frac{s}{2} |u|^2$ with $u = Q x - K c$."""
         if self.squared:
             # For Q = K the center cancels before anything is rounded.
@@ -78,9 +76,7 @@ class Factored(Logit):
         shift = self._key @ c
         return q, q @ (shift if self.key_bias is None else shift + self.key_bias)
 
-    def keys(
-        self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "n p"], Float[Numbers, " n"]]:
+    def keys(self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         r"""$k = K (y - c)$ and 0; squared $-\frac{s}{2} |k|^2$."""
         k = times(y - c[None], self._key)
         return k, -0.5 * self.scale * dot(k, k) if self.squared else array_namespace(k).zeros(len(k), k.dtype)

@@ -1,7 +1,7 @@
 """What a logit is: tokens and their positions become rows whose scalar products are the logits."""
 
 import abc
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeAlias
 
 import equinox as eqx
 import jax
@@ -13,6 +13,9 @@ from attnflow.numerics.arrays import Numbers, one_program
 
 if TYPE_CHECKING:
     from attnflow.sums.logits.quadratic import Gap, Quadratic
+
+# The rows of tokens, `q` or `k`, and the terms in them alone, `a` or `b`.
+RowsAndTerms: TypeAlias = tuple[Float[Numbers, "n p"], Float[Numbers, " n"]]
 
 
 class Logit(eqx.Module):
@@ -45,16 +48,12 @@ class Logit(eqx.Module):
         """The dimension $d$ of the tokens."""
 
     @abc.abstractmethod
-    def queries(
-        self, x: Float[Numbers, "m d"], order: Float[Numbers, " m"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "m p"], Float[Numbers, " m"]]:
+    def queries(self, x: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         """The rows $q$ of queries `x` at their `order`, which only a positional logit reads, and the terms $a$ in $x$ alone. Both are taken
         about the center `c`, so that a cloud far from the origin keeps its digits; a logit may ignore it."""
 
     @abc.abstractmethod
-    def keys(
-        self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "n p"], Float[Numbers, " n"]]:
+    def keys(self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         """The rows $k$ of keys `y`, and the terms $b$ in $y$ alone, about the same center."""
 
     @property

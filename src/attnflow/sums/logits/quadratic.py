@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from attnflow._check import flag, instance
 from attnflow.numerics.arrays import Numbers, check_array
 from attnflow.numerics.rows import array_namespace, dot, times
-from attnflow.sums.logits.logit import Logit
+from attnflow.sums.logits.logit import Logit, RowsAndTerms
 
 # Up to this many coordinates the logits of a squared distance are sums of squared differences. These keep digits that scalar products lose,
 # and cost less than the exponential that follows.
@@ -104,9 +104,7 @@ class Quadratic(Logit):
     def form(self) -> "Quadratic":
         return self
 
-    def queries(
-        self, x: Float[Numbers, "m d"], order: Float[Numbers, " m"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "m d"], Float[Numbers, " m"]]:
+    def queries(self, x: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         r"""With $x = c + u$ and $y = c + k$,
 
         $$q = A u + (A - P) c + p, \qquad a = \langle u, (A^\top - R) c + r\rangle + \tfrac12 \langle c, (2A - P - R) c\rangle
@@ -132,9 +130,7 @@ class Quadratic(Logit):
             rest = rest - 0.5 * dot(times(u, R.T), u)
         return times(u, A) + shift[None], rest
 
-    def keys(
-        self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "n d"], Float[Numbers, " n"]]:
+    def keys(self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         r"""$k = y - c$ and $b = -\tfrac12 \langle k, P k\rangle$."""
         k = y - c[None]
         return k, array_namespace(k).zeros(len(k), k.dtype) if self.P is None else -0.5 * dot(times(k, self.P.T), k)

@@ -11,7 +11,7 @@ from attnflow._types import ArrayLike, Scalar
 from attnflow.numerics.arrays import Numbers, array, floats, on_host, positive
 from attnflow.numerics.rows import array_namespace, times
 from attnflow.sums.logits.factored import bias_for, matrices
-from attnflow.sums.logits.logit import Logit
+from attnflow.sums.logits.logit import Logit, RowsAndTerms
 
 
 class Rotary(Logit):
@@ -34,16 +34,12 @@ class Rotary(Logit):
     def dim(self) -> int:
         return self.query.shape[-1]
 
-    def queries(
-        self, x: Float[Numbers, "m d"], order: Float[Numbers, " m"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "m p"], Float[Numbers, " m"]]:
+    def queries(self, x: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         """$q = s R (Q x + a)$. A center would not give a term in $x$ alone, so that there is none."""
         q = self.scale * self._turned(self.query, self.query_bias, x, order)
         return q, array_namespace(q).zeros(len(q), q.dtype)
 
-    def keys(
-        self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "n p"], Float[Numbers, " n"]]:
+    def keys(self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         """$k = R (K y + b)$."""
         k = self._turned(self.key, self.key_bias, y, order)
         return k, array_namespace(k).zeros(len(k), k.dtype)
