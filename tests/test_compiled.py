@@ -84,7 +84,7 @@ def test_building_laws_and_measures_compiles_nothing(rng):
         for _ in range(12):
             query, key = rng.normal(size=(2, p, d))
             value = rng.normal(size=(d, d))
-            heads.append(af.Attention(af.dot_product(query, key, np.sqrt(p), np.ones(p), np.ones(p)), value))
+            heads.append(af.Attention(af.dot_product(query, key, np.sqrt(p), query_bias=np.ones(p), key_bias=np.ones(p)), value))
             heads.append(af.Attention(af.squared_distance(query, key, 2.0), value, af.Sinkhorn(tolerance=1e-8)))
         block = af.MultiHead(heads).then(af.Perceptron(rng.normal(size=(4 * d, d)), rng.normal(size=(d, 4 * d))))
         af.LayerNorm(np.ones(d), np.zeros(d))
@@ -103,7 +103,7 @@ def test_built_on_the_host_or_traced_a_law_is_the_same(rng):
     a, b = rng.normal(size=(2, 3))
 
     def numbers(query, key, a, b):
-        dot, squared = af.dot_product(query, key, 0.7, a, b).form, af.squared_distance(query, key, 0.7).form
+        dot, squared = af.dot_product(query, key, 0.7, query_bias=a, key_bias=b).form, af.squared_distance(query, key, 0.7).form
         return [dot.A, dot.p, dot.r, dot.constant, squared.A, squared.P, squared.R]
 
     for host, traced in zip(numbers(query, key, a, b), jax.jit(numbers)(query, key, a, b), strict=True):

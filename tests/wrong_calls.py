@@ -27,11 +27,7 @@ import numpy as np
 import xarray
 
 import attnflow as af
-from attnflow.attention.normalizations.base import Normalization
-from attnflow.measures import FlowingMeasure
 from attnflow.numerics import arrays as _arrays
-from attnflow.spaces import Space
-from attnflow.sums import Mask
 
 jax.config.update("jax_enable_x64", True)
 
@@ -55,7 +51,7 @@ CAUSAL = af.Attention(LOGIT, EYE, mask=af.Causal())
 AFFINE = af.Affine(jnp.eye(2), jnp.zeros(2))
 
 
-def path_of(mu: FlowingMeasure) -> af.Path:
+def path_of(mu: af.FlowingMeasure) -> af.Path:
     """A path of one measure, made by hand: nothing is compiled."""
     states = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * 3), mu.state)
     return af.Path(jnp.arange(3.0), states, af.Status("reached", 2.0), {}, mu)
@@ -84,7 +80,7 @@ class OwnField:
         return np.zeros_like
 
 
-class OwnSpace(Space):
+class OwnSpace(af.Space):
     """The plane again."""
 
     def project(self, x, v):
@@ -103,7 +99,7 @@ class OwnSpace(Space):
         return None
 
 
-class OwnNormalization(Normalization):
+class OwnNormalization(af.Normalization):
     """No average is ever asked for."""
 
     def average(self, logit, atoms, sums):
@@ -113,7 +109,7 @@ class OwnNormalization(Normalization):
         raise NotImplementedError
 
 
-class OwnMask(Mask):
+class OwnMask(af.Mask):
     """All is seen."""
 
     def visible(self, s, tau):
@@ -763,18 +759,23 @@ def methods() -> dict[str, Row]:
     return rows
 
 
-# Results, which the library makes, and a class to subclass: nobody calls these.
+# Results, which the library makes, and classes to subclass: nobody calls these.
 RESULTS = {
     "Bifurcation",
     "Branch",
     "Clusters",
+    "Engine",
     "Field",
+    "FlowingMeasure",
     "Logit",
+    "Mask",
+    "Measure",
     "Normalization",
     "Observed",
     "Path",
     "Pointwise",
     "Prediction",
+    "Space",
     "Staircase",
     "Stationary",
     "Status",

@@ -1,6 +1,6 @@
 """attnflow: self-attention as a flow of probability measures.
 
-The public names stand in `__init__.pyi`. Each is loaded when it is first asked for, so that a script pays for what it uses.
+The public names are listed in `__init__.pyi`. Each is loaded when it is first used, so that a script imports only what it needs.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""The public names: this list is the one place where they stand, for type checkers and, by `__init__.py`, at run time."""
+"""The one list of the public names, for type checkers and, through `__init__.py`, at run time."""
 
 from attnflow import plot as plot
 from attnflow import theory as theory
@@ -52,11 +52,13 @@ from attnflow.flow.storage.record import load_path as load_path
 from attnflow.measures import Affine as Affine
 from attnflow.measures import Circle as Circle
 from attnflow.measures import Field as Field
+from attnflow.measures import FlowingMeasure as FlowingMeasure
 from attnflow.measures import Gaussian as Gaussian
 from attnflow.measures import GaussianMixture as GaussianMixture
 from attnflow.measures import Grid as Grid
 from attnflow.measures import Icosphere as Icosphere
 from attnflow.measures import Interval as Interval
+from attnflow.measures import Measure as Measure
 from attnflow.measures import Order as Order
 from attnflow.measures import Particles as Particles
 from attnflow.measures import Velocity as Velocity
@@ -88,12 +90,15 @@ from attnflow.observe.order import order_parameter as order_parameter
 from attnflow.observe.stability import growth_rates as growth_rates
 from attnflow.spaces import Ellipsoid as Ellipsoid
 from attnflow.spaces import Euclidean as Euclidean
+from attnflow.spaces import Space as Space
 from attnflow.spaces import Sphere as Sphere
 from attnflow.sums import ALiBi as ALiBi
 from attnflow.sums import Causal as Causal
 from attnflow.sums import Dense as Dense
+from attnflow.sums import Engine as Engine
 from attnflow.sums import Explicit as Explicit
 from attnflow.sums import Logit as Logit
+from attnflow.sums import Mask as Mask
 from attnflow.sums import Quadratic as Quadratic
 from attnflow.sums import Spectral as Spectral
 from attnflow.sums import Streamed as Streamed

@@ -1,6 +1,7 @@
-"""What is wrong with an argument, in one line: its name, what was got, and the cure.
+"""Checks of arguments. A wrong one is refused in one line: its name, what was expected, what was got, and the cure.
 
-Checks look at types and at values that are known. They run before anything is computed, and take microseconds.
+Each check returns the value that it was given, with its type. Checks look at types and at values that are known; they run before anything
+is computed, and take microseconds.
 """
 
 import contextlib
@@ -13,15 +14,17 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import Any, TypeVar, overload
+from typing import TypeVar
 
 import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from attnflow._types import DType
+
 _T = TypeVar("_T")
-# Who may stand between a user's line and a check: their frames are not the user's.
+# Packages whose frames may stand between a user's line and a check.
 _LIBRARIES = frozenset(("attnflow", "jax", "equinox", "diffrax", "jaxtyping", "beartype", "contextlib", "functools"))
 
 
@@ -49,27 +52,23 @@ def shown(value: object) -> str:
     return type(value).__name__
 
 
-def refusal(name: str, due: str, value: object, cure: str = "") -> str:
+def refusal(name: str, expected: str, value: object, cure: str = "") -> str:
     """`name must be this, got that; the cure`."""
-    return f"{name} must be {due}, got {shown(value)}{'; ' if cure else ''}{cure}"
+    return f"{name} must be {expected}, got {shown(value)}{'; ' if cure else ''}{cure}"
 
 
-@overload
-def instance(name: str, value: object, types: type[_T], due: str, cure: str = ...) -> _T: ...
-@overload
-def instance(name: str, value: object, types: tuple[type[_T], ...], due: str, cure: str = ...) -> _T: ...
-def instance(name: str, value: Any, types: Any, due: str, cure: str = "") -> Any:
-    """`value`, refused unless it is an object of these types. A name or a class in its place is told how the object is made."""
+def instance(name: str, value: object, types: type[_T] | tuple[type[_T], ...], expected: str, cure: str = "") -> _T:
+    """`value`, refused unless it is an object of these types. For a string or a class in its place the error says how to make one."""
     if isinstance(value, types):
         return value
-    raise TypeError(refusal(name, due, value, _object(name, value, types) or cure))
+    raise TypeError(refusal(name, expected, value, _how_to_make(name, value, types) or cure))
 
 
-def function(name: str, value: _T, due: str, cure: str = "") -> _T:
-    """`value`, refused unless it can be called: a function, or an object that is one; a class is neither."""
+def function(name: str, value: _T, expected: str, cure: str = "") -> _T:
+    """`value`, refused unless it can be called: a function, or an object with `__call__`; a class is neither."""
     if callable(value) and not isinstance(value, type):
         return value
-    raise TypeError(refusal(name, due, value, _object(name, value, None) or cure))
+    raise TypeError(refusal(name, expected, value, _how_to_make(name, value) or cure))
 
 
 def field(name: str, value: _T) -> _T:
@@ -81,28 +80,24 @@ def field(name: str, value: _T) -> _T:
         cure = "the law comes before the measure"
     elif isinstance(value, jax.Array | np.ndarray):
         cure = "make a law of matrices, af.Attention(af.dot_product(Q, K), V)"
-    raise TypeError(refusal(name, "a law or a field, with a method at(mu, t, sums)", value, _object(name, value, None) or cure))
+    raise TypeError(refusal(name, "a law or a field, with a method at(mu, t, sums)", value, _how_to_make(name, value) or cure))
 
 
-@overload
-def measure(name: str, value: object, types: type[_T], due: str = ...) -> _T: ...
-@overload
-def measure(name: str, value: object, types: tuple[type[_T], ...], due: str = ...) -> _T: ...
-def measure(name: str, value: Any, types: Any, due: str = "Particles, a Gaussian or a Grid") -> Any:
-    """`value`, refused unless it is a measure of these types; tokens, paths and laws to draw from are told how to become one."""
+def measure(name: str, value: object, types: type[_T] | tuple[type[_T], ...], expected: str = "Particles, a Gaussian or a Grid") -> _T:
+    """`value`, refused unless it is a measure of these types. For tokens, paths and distributions the error says how to get a measure."""
     if isinstance(value, types):
         return value
-    raise TypeError(refusal(name, due, value, _measure(value)))
+    raise TypeError(refusal(name, expected, value, _how_to_get_a_measure(value)))
 
 
-def path(name: str, value: _T, types: Any, measures: Any, due: str) -> _T:
+def path(name: str, value: object, types: type[_T], measures: type | tuple[type, ...], expected: str) -> _T:
     """`value`, refused unless it is a path of measures of these types."""
     if not isinstance(value, types):
         cure = "af.solve(field, mu, t1) makes a path" + (" of this measure" if hasattr(value, "integrate") else "")
-        raise TypeError(refusal(name, due, value, cure))
+        raise TypeError(refusal(name, expected, value, cure))
     found = getattr(value, "measure", None)
     if not isinstance(found, measures):
-        raise TypeError(f"{name} must be {due}, got a path of {type(found).__name__}")
+        raise TypeError(f"{name} must be {expected}, got a path of {type(found).__name__}")
     return value
 
 
@@ -110,18 +105,17 @@ def key(name: str, value: _T, optional: bool = False) -> _T:
     """`value`, refused unless it is one random key."""
     if optional and value is None:
         return value
-    if isinstance(value, jax.Array) and (
-        (_is_key(value) and value.ndim == 0) or (not _is_key(value) and value.dtype == np.uint32 and value.shape == (2,))
-    ):
+    # A key of the new style is an array of no axes, one of the old style two integers.
+    if isinstance(value, jax.Array) and (value.shape == () if _is_key(value) else value.dtype == np.uint32 and value.shape == (2,)):
         return value
     seed = value if isinstance(value, int | np.integer) and not isinstance(value, bool) else 0
     raise TypeError(refusal(name, "a random key", value, f"give {name}=jax.random.key({seed})"))
 
 
-def count(name: str, value: Any, least: int = 1, most: int | None = None, cure: str = "") -> int:
+def count(name: str, value: object, least: int = 1, most: int | None = None, cure: str = "") -> int:
     """A whole number in a range."""
     try:
-        found = operator.index(value)
+        found = operator.index(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, jax.errors.JAXTypeError):
         found = None
     if found is None or isinstance(value, bool | np.bool_):
@@ -131,23 +125,23 @@ def count(name: str, value: Any, least: int = 1, most: int | None = None, cure: 
     return found
 
 
-def flag(name: str, value: Any) -> bool:
-    """True or False, and nothing that only counts as one of them."""
+def flag(name: str, value: object) -> bool:
+    """True or False, and nothing that Python only takes for one of them."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise TypeError(refusal(name, "True or False", value))
 
 
-def choice(name: str, value: Any, options: Iterable[str]) -> str:
+def choice(name: str, value: object, options: Iterable[str]) -> str:
     """One of a few words."""
     options = tuple(options)
     if isinstance(value, str) and value in options:
         return value
-    due = " or ".join(filter(None, (", ".join(map(repr, options[:-1])), repr(options[-1]))))
-    raise (ValueError if isinstance(value, str) else TypeError)(refusal(name, due, value, did_you_mean(value, options)))
+    expected = " or ".join(filter(None, (", ".join(map(repr, options[:-1])), repr(options[-1]))))
+    raise (ValueError if isinstance(value, str) else TypeError)(refusal(name, expected, value, did_you_mean(value, options)))
 
 
-def real_type(name: str, value: Any) -> Any:
+def real_type(name: str, value: DType | None) -> np.dtype:
     """A floating-point type, by default that of JAX."""
     if value is None:
         return jnp.result_type(float)
@@ -160,14 +154,14 @@ def real_type(name: str, value: Any) -> Any:
     return found
 
 
-def folder(name: str, value: Any) -> pathlib.Path:
+def folder(name: str, value: object) -> pathlib.Path:
     """A place on the disk."""
     if not isinstance(value, str | os.PathLike):
         raise TypeError(refusal(name, "a path on the disk", value, f'give {name}="somewhere"'))
     return pathlib.Path(value)
 
 
-def did_you_mean(name: Any, names: Iterable[str]) -> str:
+def did_you_mean(name: object, names: Iterable[str]) -> str:
     """`did you mean 'Softmax'?`, or nothing if no name is close."""
     lower = {known.lower(): known for known in names if not known.startswith("_")}
     close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6) if isinstance(name, str) else []
@@ -190,7 +184,7 @@ def warn(message: str) -> None:
 
 @contextlib.contextmanager
 def plainly() -> Iterator[None]:
-    """Around a call that is compiled: an error of ours that is raised inside it comes out without the frames of the compiler."""
+    """Around a call that is compiled: an error of this library that is raised inside it comes out without the frames of the compiler."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -214,26 +208,26 @@ def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).split(".")[0]
 
 
-def _object(name: str, value: object, types: Any) -> str:
-    """How the object is made that a string or a class stands for."""
+def _how_to_make(name: str, value: object, types: type | tuple[type, ...] | None = None) -> str:
+    """How to make the object that a string or a class stands for; without `types`, one that is a function or a field."""
     found = _public(value) if isinstance(value, str) else value
     if not isinstance(found, type) or (types is not None and not issubclass(found, types)):
         return ""
     if isinstance(value, str) and types is None and not any("__call__" in vars(c) or "at" in vars(c) for c in found.__mro__[:-1]):
         return ""
-    return f"give {name}={_made(found)}"
+    return f"give {name}={_call(found)}"
 
 
 def _public(word: str) -> object:
-    """The public name that a word means, whatever its case."""
-    # The package itself, which is above all its rooms: just its list of names is read.
-    package: Any = sys.modules["attnflow"]
+    """The public object whose name is closest to a word, in upper or lower case."""
+    # The package imports its rooms, so that this module cannot import the package.
+    package = sys.modules["attnflow"]
     names = {name.lower(): name for name in package.__all__}
     close = difflib.get_close_matches(word.lower().replace("_", "").replace(" ", ""), names, n=1, cutoff=0.8)
     return getattr(package, names[close[0]]) if close else None
 
 
-def _made(cls: type) -> str:
+def _call(cls: type) -> str:
     """The call that makes an object of a class, with the arguments that it needs."""
     try:
         parameters = inspect.signature(cls).parameters.values()
@@ -244,11 +238,11 @@ def _made(cls: type) -> str:
     return f"{'af' if home == 'attnflow' else home}.{cls.__name__}({needed})"
 
 
-def _measure(value: object) -> str:
-    """How a measure is had from what was given instead."""
+def _how_to_get_a_measure(value: object) -> str:
+    """How to get a measure from what was given instead."""
     if isinstance(value, type):
-        return f"give an object, {_made(value)}" if hasattr(value, "integrate") else ""
-    if isinstance(value, jax.Array | np.ndarray | list) and not isinstance(value, str):
+        return f"give an object, {_call(value)}" if hasattr(value, "integrate") else ""
+    if isinstance(value, jax.Array | np.ndarray | list):
         with contextlib.suppress(TypeError, ValueError):
             if np.ndim(value) == 2:  # pyright: ignore[reportArgumentType]
                 return "make tokens of the rows, af.Particles(points)"

@@ -1,4 +1,4 @@
-"""Compiled programs, kept between processes: JAX's persistent cache, in one folder for the library and the command line."""
+"""Compiled programs, kept between processes: the persistent cache of JAX, in one folder for the library and the command line."""
 
 import os
 import pathlib
@@ -8,24 +8,25 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from attnflow._check import folder as check_folder
+from attnflow._types import PathLike
 
 
 def cache_folder() -> pathlib.Path:
-    """The user's folder for what can be made again: `$XDG_CACHE_HOME/attnflow`, by default `~/.cache/attnflow`."""
+    """The cache folder of the user: `$XDG_CACHE_HOME/attnflow`, by default `~/.cache/attnflow`."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (pathlib.Path(home) if home else pathlib.Path.home() / ".cache") / "attnflow"
 
 
-def keep_compiled(folder: str | os.PathLike | None = None) -> pathlib.Path | None:
+def keep_compiled(folder: PathLike | None = None) -> pathlib.Path | None:
     """Keep compiled programs in a folder, so that the next process loads them instead of compiling them again.
 
-    Call it once, before the first computation. The command line does the same, in the same folder. Programs are found again by what they
-    compute, the versions of JAX and the processor, so a folder may be shared and may be deleted at any time. A folder that was chosen
-    before, by `JAX_COMPILATION_CACHE_DIR` or `jax.config`, stays chosen unless another is given here.
+    Call it once, before the first computation. The command line does the same, in the same folder. Programs are identified by what they
+    compute, the version of JAX and the processor, so that a folder may be shared, and deleted at any time. A folder that was chosen before,
+    by `JAX_COMPILATION_CACHE_DIR` or `jax.config`, is kept unless another is given here.
 
     **Arguments:** `folder`, by default `$XDG_CACHE_HOME/attnflow` or `~/.cache/attnflow`.
 
-    Returns the folder; `None`, with a warning, where it cannot be written: everything runs, and is compiled in each process.
+    Returns the folder; `None`, with a warning, if it cannot be written: then programs are compiled in every process.
     """
     if folder is not None:
         check_folder("folder", folder)
@@ -44,6 +45,6 @@ def keep_compiled(folder: str | os.PathLike | None = None) -> pathlib.Path | Non
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    # JAX looks for its folder once, at the first compilation: one that came before this call must not settle it.
+    # JAX looks for its folder once, at the first compilation, which may have been before this call.
     compilation_cache.reset_cache()
     return path

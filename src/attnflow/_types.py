@@ -1,7 +1,7 @@
 """Names for what users pass.
 
-They are for readers and type checkers. At run time anything may come, and the library's own checks refuse what does not fit, in one line:
-so at run time these are `Any`, and no other check speaks first.
+They are for readers and type checkers. At run time a user may pass anything, and the checks of the library refuse what does not fit, in one
+line. So at run time these names are `Any`, and no checker of annotations speaks first.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,17 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol, TypeAlias
 
+    import jax.typing
     import numpy.typing
     from jaxtyping import Array, PRNGKeyArray
 
     from attnflow.measures import Measure
 
-    # Numbers of any shape: a list, an array of NumPy or of JAX, a traced array.
+    # Numbers of any shape: a list, an array of NumPy or JAX, a traced array.
     ArrayLike: TypeAlias = numpy.typing.ArrayLike
     # One number.
     Scalar: TypeAlias = float | numpy.number | Array
     # A type of numbers.
-    DType: TypeAlias = numpy.typing.DTypeLike
+    DType: TypeAlias = jax.typing.DTypeLike
     # A file or a folder.
     PathLike: TypeAlias = str | os.PathLike[str]
     # A key of `jax.random`.

@@ -15,7 +15,7 @@ def case(rng):
     y, w, x = rng.normal(np.array([1.0, 0.0, -2.0]), size=(11, 3)), rng.random(11), rng.normal(size=(5, 3))
     mu = af.Particles(y, w)
     logits = lambda x: (x @ Q.T + a) @ (y @ K.T + b).T / T  # noqa: E731
-    return af.dot_product(Q, K, T, a, b), V, mu, x, logits, af.dot_product(Q, K, T)
+    return af.dot_product(Q, K, T, query_bias=a, key_bias=b), V, mu, x, logits, af.dot_product(Q, K, T)
 
 
 def kernel(name, logits, w):
@@ -70,7 +70,8 @@ def gauss_hermite(m, S, k=40):
 def test_gaussian_picture_is_that_of_a_quadrature_cloud(rng, normalize):
     Q, K, V = 0.5 * rng.normal(size=(3, 2, 2))
     m, S = rng.normal(size=2), np.array([[0.6, 0.2], [0.2, 0.3]])
-    law = af.Attention(af.dot_product(Q, K, 0.8, *rng.normal(size=(2, 2))), V, normalize)
+    a, b = rng.normal(size=(2, 2))
+    law = af.Attention(af.dot_product(Q, K, 0.8, query_bias=a, key_bias=b), V, normalize)
     x = jnp.asarray(rng.normal(size=(6, 2)))
     np.testing.assert_allclose(law.at(af.Gaussian(m, S))(x), law.at(gauss_hermite(m, S))(x), rtol=1e-9, atol=1e-9)
 

@@ -31,7 +31,9 @@ def dense(matrices, biases, heads=H, normalize=None, mask=None):
     for h in range(heads):
         rows = slice(h * p, (h + 1) * p)
         a, b = (biases[name][rows] if name in biases else None for name in ("query_bias", "key_bias"))
-        laws.append(af.Attention(af.dot_product(Q[rows], K[rows], np.sqrt(p), a, b), U[:, rows] @ V[rows], normalize, mask=mask))
+        laws.append(
+            af.Attention(af.dot_product(Q[rows], K[rows], np.sqrt(p), query_bias=a, key_bias=b), U[:, rows] @ V[rows], normalize, mask=mask)
+        )
     law = heads * af.MultiHead(laws)
     if not biases:
         return law

@@ -146,7 +146,7 @@ def test_a_mask_matrix_is_of_false_and_true():
         ([[1, 1], [2, 1]], r"got 2 at \[1, 0\]"),
         ([[1, -np.inf], [1, 1]], r"got -inf at \[0, 1\]"),
         ([[0, -0.1], [0, 0]], r"got -0.1 at \[0, 1\]; for what is added to logits there is ALiBi"),
-        (np.zeros((2, 2)), "got an empty row 0 in the mask matrix; 1 is seen, and of an additive mask give mask == 0"),
+        (np.zeros((2, 2)), "got an empty row 0 in the mask matrix; 1 is seen, and for an additive mask give mask == 0"),
         ([[1, 0], [1]], "must be square .*, got rows of different lengths"),
         ([["a", "b"], ["c", "d"]], "must hold true and false, or 1 and 0, got dtype <U1"),
         (np.eye(2) * 1j, "got dtype complex128"),

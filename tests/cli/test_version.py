@@ -97,7 +97,7 @@ def test_nothing_is_compiled_or_written_for_it(settings, monkeypatch, capfd):
     def compiled():
         raise AssertionError("the kernel was compiled")
 
-    monkeypatch.setattr(native, "_settled", None)
+    monkeypatch.setattr(native, "_found", None)
     monkeypatch.setattr(native, "make", compiled)
     assert main(["version"]) == 0
     assert capfd.readouterr().err == ""

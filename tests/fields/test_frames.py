@@ -112,7 +112,11 @@ def test_rescaled_tokens_are_the_raw_ones_in_the_frame(rng, kind):
 @pytest.mark.cases
 def test_rescaled_velocity_as_it_is_defined(rng, normalize, logit, mask):
     """e^{-tV} Gamma_{(e^{tV})_# mu}(e^{tV} z) - V z, also for heads that do not commute with the mean of their values."""
-    make = {"dot": af.dot_product, "distance": af.squared_distance, "bias": lambda Q, K: af.dot_product(Q, K, 1.0, [0.2, -0.4], [0.1, 0.3])}
+    make = {
+        "dot": af.dot_product,
+        "distance": af.squared_distance,
+        "bias": lambda Q, K: af.dot_product(Q, K, 1.0, query_bias=[0.2, -0.4], key_bias=[0.1, 0.3]),
+    }
     heads = [af.Attention(make[logit](*rng.normal(size=(2, 2, 2)) / 3), rng.normal(size=(2, 2)), normalize, mask=mask) for _ in range(2)]
     z, w, t = rng.normal(size=(7, 2)), rng.random(7), 0.8
     for law, V in [(heads[0], heads[0].value), (af.MultiHead(heads), (heads[0].value + heads[1].value) / 2)]:

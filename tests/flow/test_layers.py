@@ -56,7 +56,7 @@ def attention_of(layer, mask):
     out, offset = part.out_proj.weight.detach().numpy(), part.out_proj.bias.detach().numpy()
     heads = []
     for rows in np.split(np.arange(len(Wq)), count):
-        logit = af.dot_product(Wq[rows], Wk[rows], np.sqrt(len(rows)), bq[rows], bk[rows])
+        logit = af.dot_product(Wq[rows], Wk[rows], np.sqrt(len(rows)), query_bias=bq[rows], key_bias=bk[rows])
         heads.append(af.Attention(logit, count * out[:, rows] @ Wv[rows], mask=mask))
     return af.MultiHead(heads).then(af.Affine(jnp.eye(len(out)), jnp.asarray(out @ bv + offset)))
 

@@ -24,7 +24,7 @@ def head(rng):
 def test_a_head_of_low_rank_is_its_quadratic_form(rng, head):
     x, y = jnp.asarray(rng.normal(size=(N, D))), jnp.asarray(3 + rng.normal(size=(N, D)))
     for logit in (
-        af.dot_product(head["Q"], head["K"], 0.7, head["a"], head["b"]),
+        af.dot_product(head["Q"], head["K"], 0.7, query_bias=head["a"], key_bias=head["b"]),
         af.squared_distance(head["Q"], head["K"], 0.7),
         af.dot_product(head["Q"], head["Q"]),
     ):
@@ -41,7 +41,7 @@ def test_a_head_of_low_rank_is_its_quadratic_form(rng, head):
 def test_a_head_with_factored_values_is_the_head_with_its_matrices(rng, head, normalize, sums):
     out, W = rng.normal(size=(D, 3)), rng.normal(size=(3, D))
     mu = af.Particles(2 + 0.5 * rng.normal(size=(N, D)), weights=rng.uniform(1, 2, N))
-    factored = af.Attention(af.dot_product(head["Q"], head["K"], 3.0, head["a"], head["b"]), (out, W), normalize)
+    factored = af.Attention(af.dot_product(head["Q"], head["K"], 3.0, query_bias=head["a"], key_bias=head["b"]), (out, W), normalize)
     dense = af.Attention(factored.logit.form, out @ W, normalize)
     np.testing.assert_allclose(factored.value, out @ W, atol=1e-14)
     velocity, expected = factored.at(mu, sums=sums), dense.at(mu, sums=sums)

@@ -32,18 +32,19 @@ def test_dot_product_with_biases(rng):
     Q, K, x, y, a, b = (rng.normal(size=shape) for shape in [(2, 3), (2, 3), (6, 3), (4, 3), (2,), (2,)])
     for query_bias, key_bias in [(a, b), (a, None), (None, b)]:
         expected = (x @ Q.T + (0 if query_bias is None else a)) @ (y @ K.T + (0 if key_bias is None else b)).T / 0.7
-        logit = af.dot_product(Q, K, 0.7, query_bias, key_bias)
+        logit = af.dot_product(Q, K, 0.7, query_bias=query_bias, key_bias=key_bias)
         np.testing.assert_allclose(logit(jnp.asarray(x), jnp.asarray(y)), expected, atol=1e-12)
         far = np.array([30.0, -20.0, 10.0])
         (queries, rest), (keys, bias) = (f(jnp.asarray(z), None, jnp.asarray(far)) for f, z in ((logit.queries, x), (logit.keys, y)))
         np.testing.assert_allclose(queries @ keys.T + bias[None] + rest[:, None], expected, atol=1e-11)
-    assert af.dot_product(Q, Q, 0.7, a, b).psd
+    assert af.dot_product(Q, Q, 0.7, query_bias=a, key_bias=b).psd
 
 
 def test_pulling_a_logit_back_moves_both_arguments(rng):
     E, x, y = (jnp.asarray(rng.normal(size=shape)) for shape in [(3, 3), (6, 3), (4, 3)])
     Q, K = rng.normal(size=(2, 2, 3))
-    for logit in (af.dot_product(Q, K, 0.7, *rng.normal(size=(2, 2))), af.squared_distance(Q, K), af.dot_product(Q, Q)):
+    a, b = rng.normal(size=(2, 2))
+    for logit in (af.dot_product(Q, K, 0.7, query_bias=a, key_bias=b), af.squared_distance(Q, K), af.dot_product(Q, Q)):
         pulled = logit.pulled_back(E)
         np.testing.assert_allclose(pulled(x, y), logit(x @ E.T, y @ E.T), atol=1e-12)
         assert pulled.psd == logit.psd
@@ -76,7 +77,7 @@ def test_bad_input_is_named(arguments, message):
 
 @pytest.mark.parametrize("name", ["query_bias", "key_bias"])
 def test_a_bias_of_the_wrong_shape_is_named(name):
-    with pytest.raises(ValueError, match=f"{name} must have one entry a row of query and key, 2, got 3"):
+    with pytest.raises(ValueError, match=f"{name} must have one entry per row of query and key, 2, got 3"):
         af.dot_product(np.eye(2), np.eye(2), **{name: np.ones(3)})
     with pytest.raises(ValueError, match=rf"{name} must have shape \[p\], got \[2, 2\]"):
         af.dot_product(np.eye(2), np.eye(2), **{name: np.eye(2)})

@@ -43,7 +43,7 @@ def bare(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", compiler(tmp_path, f'cp "{REAL}" "$out"'))
     monkeypatch.delenv("ATTNFLOW_NATIVE", raising=False)
-    monkeypatch.setattr(native, "_settled", None)
+    monkeypatch.setattr(native, "_found", None)
     key = f"test{next(KEYS):012d}"
     monkeypatch.setattr(build, "key", lambda: key)
     return tmp_path / "cache" / "attnflow" / "native"
@@ -122,7 +122,7 @@ def test_a_compiler_that_fails_is_tried_once(library, message, bare, tmp_path, m
     assert line.rstrip().endswith(build.COMMAND)
     tried = calls(tmp_path)
     # The next process.
-    monkeypatch.setattr(native, "_settled", None)
+    monkeypatch.setattr(native, "_found", None)
     assert not native.available()
     assert calls(tmp_path) == tried
     assert capfd.readouterr().err == ""
@@ -131,7 +131,7 @@ def test_a_compiler_that_fails_is_tried_once(library, message, bare, tmp_path, m
         af.Streamed(native=True)
     if REAL is not None:
         # Another compiler is another chance.
-        monkeypatch.setattr(native, "_settled", None)
+        monkeypatch.setattr(native, "_found", None)
         monkeypatch.setenv("CXX", compiler(tmp_path, f'cp "{REAL}" "$out"'))
         assert native.available()
         assert not list(bare.glob("*.txt"))
@@ -179,7 +179,7 @@ def test_small_runs_do_not_ask_for_it(rng, monkeypatch):
     def needless(compiling):
         raise AssertionError("the kernel was asked for")
 
-    monkeypatch.setattr(native, "_settle", needless)
+    monkeypatch.setattr(native, "_find", needless)
     mu = af.Particles(rng.normal(size=(64, 3)))
     assert choose(64, 64) == af.Dense()
     assert jax.eval_shape(lambda x: af.simple_attention(9.0, 3).at(mu)(x), mu.points).shape == (64, 3)

@@ -144,7 +144,7 @@ def _stacked_quadratics(Q: Array, a: Array | None, K: Array, b: Array | None, T:
     heads: list[Any] = []
     for h in range(count):
         (query, query_bias), (key, key_bias) = entry((Q, a), h), entry((K, b), h * groups // count)
-        heads.append(dot_product(query, query if same and groups == count else key, T, query_bias, key_bias))
+        heads.append(dot_product(query, query if same and groups == count else key, T, query_bias=query_bias, key_bias=key_bias))
     if not all(head.psd for head in heads):
         heads = [dataclasses.replace(head, psd=False, gap=None) for head in heads]
     if len({jax.tree.structure(head) for head in heads}) > 1:

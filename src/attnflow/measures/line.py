@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
-from jax.scipy.stats.norm import pdf
 from jaxtyping import Array, Float, Int
+
+from attnflow.numerics.special import normal_density
 
 # The ends of the panels of a normal distribution, in standard deviations.
 _PANELS = np.linspace(-8, 8, 33)
@@ -174,7 +175,7 @@ def _mixture_quantile_jvp(primals, tangents):
     z = _mixture_quantile(mixture, u)
     _, dF = jax.jvp(lambda mixture: _cdf(mixture, z), (mixture,), (d_mixture,))
     t = (z[None] - mixture.m[:, None]) / mixture.s[:, None]
-    density = mixture.w @ (pdf(t) / mixture.s[:, None])
+    density = mixture.w @ (normal_density(t) / mixture.s[:, None])
     return z, (du - dF) / jnp.maximum(density, jnp.sqrt(jnp.finfo(z.dtype).tiny))
 
 

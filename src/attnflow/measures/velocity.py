@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from attnflow._check import function, instance, shown
 from attnflow._types import ArrayLike, FieldLike, PyTree, RowFunction, Scalar
-from attnflow.numerics.arrays import floats, rows, stored
+from attnflow.numerics.arrays import check_array, floats, rows
 from attnflow.numerics.rows import times
 from attnflow.sums import Engine, Request
 
@@ -90,8 +90,8 @@ class Affine(Velocity):
     offset: Float[Array, " e"]
 
     def __check_init__(self) -> None:
-        stored("matrix", self.matrix, "d d")
-        stored("offset", self.offset, "d")
+        check_array("matrix", self.matrix, "d d")
+        check_array("offset", self.offset, "d")
         if self.matrix.shape[0] != self.offset.shape[0]:
             raise ValueError(f"matrix [d, d] and offset [d] must agree, got {list(self.matrix.shape)} and {list(self.offset.shape)}")
 

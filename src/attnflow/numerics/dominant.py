@@ -1,12 +1,13 @@
-"""The part of a matrix that wins in `e^{tV}`: its largest eigenvalue, if that is real, positive and has a full set of eigenvectors."""
+"""The dominant part of a matrix in `e^{tV}`: its largest eigenvalue, if that is real and positive and has a full set of eigenvectors."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-# Eigenvalues closer than this part of the largest are one: those of a defective matrix come apart like the root of round-off.
+from attnflow._types import ArrayLike
+
+# Eigenvalues closer than this share of the largest are taken as equal: round-off splits those of a defective matrix by its square root.
 _SAME = 1e-6
 
 
@@ -22,8 +23,8 @@ class Dominant:
     right: Float[np.ndarray, "d m"]
 
 
-def dominant(matrix: Any) -> Dominant | str:
-    """The dominant part, or in words why there is none."""
+def dominant(matrix: ArrayLike) -> Dominant | str:
+    """The dominant part, or a sentence that says why there is none."""
     V = np.asarray(matrix, dtype=float)
     eigenvalues = np.linalg.eigvals(V)
     radius = float(np.abs(eigenvalues).max())
@@ -39,7 +40,7 @@ def dominant(matrix: Any) -> Dominant | str:
     if s[-m] > _SAME * max(s[0], radius):
         return f"the largest eigenvalue {value:.6g} of V has multiplicity {m} and fewer eigenvectors"
     right, left = vt[-m:].T, u[:, -m:].T
-    # For one vector the sign is that of its largest entry.
+    # The sign of a single vector is chosen so that its largest entry is positive.
     right = right * (np.sign(right[np.abs(right[:, 0]).argmax(), 0]) if m == 1 else 1.0)
     return Dominant(value, np.linalg.solve(left @ right, left), right)
 

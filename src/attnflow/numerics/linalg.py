@@ -1,4 +1,4 @@
-"""Linear algebra of small matrices: one after the other, and square roots that are differentiable at repeated eigenvalues."""
+"""Linear algebra of small matrices: factorizations one by one, and square roots that are differentiable at repeated eigenvalues."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow._types import ArrayLike
 from attnflow.numerics.arrays import known, on_host, one_program, square
 
 
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` over the first axes of its arguments, one after the other: what `jax.vmap` gives, for functions that factor matrices.
+    """`function` over the first axis of its arguments, one slice after another: as by `jax.vmap`, for functions that factor matrices.
 
-    On the processor a factorization of a batch waits for the threads that run the program. Two such batches at once, which neither waits
-    for the other, wait forever where there are two cores; single matrices are factored in place.
+    On CPU the factorization of a batch waits for the threads that run the program. Two independent ones at the same time can wait for each
+    other forever where there are two cores; single matrices are factored in place.
     """
     return lambda *arrays: jax.lax.map(lambda rows: function(*rows), arrays)
 
@@ -42,7 +43,7 @@ def _root_jvp(primals, tangents):
 def _lyapunov(root: Float[Array, "d d"], right: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """The solution Y of `R Y + Y R = right` for symmetric positive semidefinite R.
 
-    In the eigenbasis of R it is a division by `r_i + r_j`, which does not see gaps between eigenvalues: unlike the derivative of `eigh`
+    In the eigenbasis of R it is a division by `r_i + r_j`, in which gaps between eigenvalues do not occur: unlike the derivative of `eigh`
     it is finite at R = I. Where both eigenvalues vanish the entry is set to zero, which is right for perturbations that keep the
     rank, the only ones a flow makes.
     """
@@ -60,7 +61,7 @@ def _lyapunov_jvp(primals, tangents):
     return solution, _lyapunov(root, d_right - d_root @ solution - solution @ d_root)
 
 
-def covariance(name: str, value) -> Float[Array, "d d"]:
+def covariance(name: str, value: ArrayLike) -> Float[Array, "d d"]:
     """A symmetric positive semidefinite matrix, checked when its value is known."""
     matrix = square(name, value)
     if known(matrix):
@@ -82,7 +83,7 @@ def is_psd(matrix: Array) -> bool:
         return False
     host = np.asarray(matrix)
     slack = 8 * len(host) * float(jnp.finfo(matrix.dtype).eps) * float(np.abs(host).max())
-    # One row settles most matrices, and laws are built by the hundred.
+    # The first row decides for most matrices, and laws are built by the hundred.
     if np.abs(host[0] - host[:, 0]).max() > slack:
         return False
     host = host.astype(np.float64)

@@ -1,19 +1,20 @@
 """Products over the coordinates of rows. Few coordinates are added one by one: a reduction of short rows is up to ten times as slow."""
 
 from types import ModuleType
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow._types import ArrayLike
 from attnflow.numerics.arrays import Numbers, one_program
+from attnflow.numerics.special import safe_root
 
 _FEW = 8
 
 
-def numbers(array: Any) -> ModuleType:
-    """NumPy for arrays on the host, `jax.numpy` for others: a formula written once serves both, and on the host nothing is compiled."""
+def array_namespace(array: Numbers) -> ModuleType:
+    """NumPy for its arrays, `jax.numpy` for those of JAX: a formula written once serves both, and on the host nothing is compiled."""
     return np if isinstance(array, np.ndarray) else jnp
 
 
@@ -47,13 +48,12 @@ def _times(x: Float[Array, "n d"], matrix: Float[Array, "e d"]) -> Float[Array, 
     return total
 
 
-def root(square: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """The square root; 0 below 0, which is round-off, and its derivative there is 0, not infinite."""
-    some = square > 0
-    return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
-
-
 @one_program
 def norm(v: Float[Array, "*n d"]) -> Float[Array, "*n 1"]:
     """`|v|` along the last axis, kept as an axis; its derivative at v = 0 is 0 (a subgradient), not NaN."""
-    return root(dot(v, v)[..., None])
+    return safe_root(dot(v, v)[..., None])
+
+
+def as_row(numbers: ArrayLike, like: Float[Array, "*n d"]) -> Float[Array, "*ones d"]:
+    """One number per coordinate, as a row that multiplies the rows `like`, with as many axes."""
+    return jnp.asarray(numbers, like.dtype).reshape((1,) * (like.ndim - 1) + (-1,))

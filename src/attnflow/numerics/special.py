@@ -1,16 +1,28 @@
-"""Special functions that several rooms of the house use."""
-
-from typing import Any
+"""Special functions."""
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow._types import Scalar
 
-def scaled_bessel(r: Any, count: int) -> Float[Array, " count"]:
-    """`e^{-r} I_m(r)` for m = 0, ..., count - 1: the Fourier coefficients of `e^{r (cos a - 1)}`, by a sum over equal angles, which is
-    exact up to the coefficients beyond its number."""
-    # Not cos - 1, whose round-off a large r multiplies.
+
+def safe_root(square: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The square root; 0 below 0, which is round-off, and its derivative there is 0 (a subgradient of a norm), not infinite or NaN."""
+    positive = square > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+
+
+def normal_density(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The standard normal density."""
+    # That of jax.scipy.stats costs the import of all its distributions.
+    return jnp.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)
+
+
+def scaled_bessel(r: Scalar, count: int) -> Float[Array, " count"]:
+    """`e^{-r} I_m(r)` for m = 0, ..., count - 1: the Fourier coefficients of `e^{r (cos a - 1)}`, by a sum over equally spaced
+    angles. Its error is the size of the coefficients beyond their number."""
+    # 2 sin^2(a/2) in place of 1 - cos(a), whose round-off a large r multiplies.
     versine = jnp.asarray(2 * np.sin(np.pi * np.arange(4 * count) / (4 * count)) ** 2, jnp.asarray(r).dtype)
     return jnp.real(jnp.fft.rfft(jnp.exp(-r * versine)))[:count] / (4 * count)
 
@@ -30,9 +42,9 @@ def zonal_slope(k: int, dim: int, s: np.ndarray) -> np.ndarray:
 
 
 def cos_sin(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    """`cos x` and `sin x` of moderate x, to round-off times 1 + |x|: the quarter turns are taken off, the rest is a short series.
+    """`cos x` and `sin x` of moderate x, to round-off times 1 + |x|: the quarter turns are subtracted, the rest is a short series.
 
-    XLA calls the scalar functions of the C library on CPU; this runs as vectors, about ten times as fast.
+    On CPU, XLA calls the scalar functions of the C library; this is vectorized, about ten times as fast.
     """
     turns = jnp.floor(x * (2 / np.pi) + 0.5)
     # pi/2 in two parts, the first with zeros at its end, so that its multiples are exact.

@@ -1,4 +1,4 @@
-"""Where tokens live. A space projects velocities to its tangent, brings points back to itself, and measures distance."""
+"""Where tokens live. A space projects velocities onto its tangent spaces, moves points back to itself, and measures distances."""
 
 from attnflow.spaces.base import Space as Space
 from attnflow.spaces.base import space_from as space_from

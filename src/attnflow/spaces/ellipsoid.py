@@ -1,7 +1,6 @@
 r"""The ellipsoid with axes along those of $\mathbb{R}^d$: where RMS normalization with a gain puts tokens."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,11 +9,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from attnflow._check import refusal
-from attnflow.numerics.arrays import known, one_program
-from attnflow.numerics.rows import dot, norm
+from attnflow._types import ArrayLike
+from attnflow.numerics.arrays import constant, known, one_program
+from attnflow.numerics.rows import as_row, dot, norm
 from attnflow.spaces.base import OFF, Space
 from attnflow.spaces.closest import closest
-from attnflow.spaces.numbers import length, row
 from attnflow.spaces.shortest import arc, shortest
 from attnflow.spaces.surface import Surface, ellipsoid_surface
 
@@ -28,23 +27,27 @@ class Ellipsoid(Space):
     **Arguments:** `axes`, the numbers $a_1, \dots, a_d > 0$, $d \ge 2$. `RMSNorm(gain, epsilon=0)` maps to the one with the axes
     $a_i = \sqrt{d}\, |g_i|$.
 
-    - `nearest` is exact to round-off, from the center and from far away; where several points are nearest, it is one of them.
+    - `nearest` is exact up to round-off, also at the center and far away; where several points are nearest, it is one of them.
     - `exp` is by 512 Runge-Kutta steps of order four: its error is below $10^{-12} (\kappa |v|)^5 / \kappa$, $\kappa$ the largest
-      curvature $\max a / \min a^2$, and round-off.
+      curvature $\max a / \min a^2$, plus round-off.
     - `distance` is on an ellipse the arc by a Gauss rule; else the length of the shortest path that descent finds among polynomials of
-      degree 24, some milliseconds a pair. Up to a distance of the shortest axis it is right to $10^{-8}$ where the axes are within a factor
-      of 5; all around, as measured on thousands of geodesics, to $10^{-6}$ within a factor of 2, $10^{-4}$ within 5, $2 \cdot 10^{-2}$
-      within 10. Derivatives are of first order.
+      degree 24, some milliseconds per pair. Up to a distance of the shortest axis its error is $10^{-8}$ if the axes are within a factor of
+      5; at all distances, as measured on thousands of geodesics, it is $10^{-6}$ for axes within a factor of 2, $10^{-4}$ within 5, and
+      $2 \cdot 10^{-2}$ within 10. Only first derivatives are right.
     """
 
     axes: tuple[float, ...] = eqx.field(static=True)
     compact = True
 
-    def __init__(self, axes: Any):
-        several = isinstance(axes, Sequence | np.ndarray | jax.Array) and getattr(axes, "ndim", 1) == 1 and len(axes) > 1
-        if not several or isinstance(axes, str):
-            raise ValueError(refusal("axes", "at least two positive numbers, one a coordinate", axes))
-        self.axes = tuple(length(f"axes[{i}]", a) for i, a in enumerate(axes))
+    def __init__(self, axes: ArrayLike):
+        if (
+            isinstance(axes, str)
+            or not isinstance(axes, Sequence | np.ndarray | jax.Array)
+            or getattr(axes, "ndim", 1) != 1
+            or len(axes) < 2
+        ):
+            raise ValueError(refusal("axes", "at least two positive numbers, one per coordinate", axes))
+        self.axes = tuple(constant(f"axes[{i}]", a) for i, a in enumerate(axes))
 
     @one_program
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
@@ -64,7 +67,7 @@ class Ellipsoid(Space):
             n = self._normal(x)
             return -(dot(v, self._normal(v)) / dot(n, n))[..., None] * n
 
-        def step(carry: tuple[Array, Array], _: Any) -> tuple[tuple[Array, Array], None]:
+        def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
             x, v = carry
             f1 = force(x, v)
             v2 = v + h / 2 * f1
@@ -74,7 +77,7 @@ class Ellipsoid(Space):
             v4 = v + h * f3
             f4 = force(x + h * v3, v4)
             x = x + h / 6 * (v + 2 * v2 + 2 * v3 + v4)
-            x = x / norm(x / row(self.axes, x))
+            x = x / norm(x / as_row(self.axes, x))
             return (x, self.project(x, v + h / 6 * (f1 + 2 * f2 + 2 * f3 + f4))), None
 
         return jax.lax.scan(step, (x, v), None, length=_STEPS)[0][0]
@@ -89,7 +92,7 @@ class Ellipsoid(Space):
     def check(self, points: Float[Array, "n d"]) -> None:
         d = len(self.axes)
         if points.shape[1] != d:
-            raise ValueError(f"an ellipsoid with {d} axes has points in R^{d}, got d = {points.shape[1]}; give one axis a coordinate")
+            raise ValueError(f"an ellipsoid with {d} axes has points in R^{d}, got d = {points.shape[1]}; give one axis per coordinate")
         if known(points):
             level = np.linalg.norm(np.asarray(points, np.float64) / self.axes, axis=1)
             row = int(np.abs(level - 1).argmax())
@@ -110,5 +113,5 @@ class Ellipsoid(Space):
         return f"the Ellipsoid with axes ({few})"
 
     def _normal(self, x: Array) -> Array:
-        """The normal, in units in which that of the shortest axis has the length of x."""
-        return x * row((min(self.axes) / np.asarray(self.axes)) ** 2, x)
+        """The normal, scaled so that on the shortest axis it is x."""
+        return x * as_row((min(self.axes) / np.asarray(self.axes)) ** 2, x)

@@ -1,14 +1,15 @@
 r"""The shortest path between two points of an ellipsoid, in any dimension.
 
-A path $p(s)$, $0 \le s \le 1$, is a polynomial, given by its values at the Gauss-Lobatto-Legendre nodes, those inside on the ellipsoid.
-With the derivative $B$ at the nodes and the weights $W$ of the quadrature, and $A$ the part of $B^\top W B$ inside, twice its energy is
+A path $p(s)$, $0 \le s \le 1$, is a polynomial, given by its values at the Gauss-Lobatto-Legendre nodes; the interior ones are on the
+ellipsoid. With the derivative $B$ at the nodes, the weights $W$ of the quadrature, and $A$ the interior block of $B^\top W B$, twice its
+energy is
 
 $$ \int |p'|^2 ds = |y - x|^2 + \langle q, A q\rangle, \qquad p = \text{chord} + q . $$
 
 The minimum, over all parametrizations, is the square of the length. A step minimizes it over $q$ with the nodes on their tangent planes,
 that is $q = A^{-1} (\nu n)$ with $S \nu = (\langle n_k, q_k\rangle)_k$ and $S_{kl} = (A^{-1})_{kl} \langle n_k, n_l\rangle$, which is
-positive definite; then the nodes return to the ellipsoid. On a convex surface a step cuts every error by a factor between 0 and 1, which is
-1 only where a second geodesic meets the first, and the error of the length is of second order in that of the path.
+positive definite; then the nodes are moved back to the ellipsoid. On a convex surface a step multiplies every error by a factor between 0
+and 1, which is 1 only where a second geodesic meets the first, and the error of the length is of second order in that of the path.
 """
 
 from functools import lru_cache, partial
@@ -20,15 +21,14 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.polynomial import legendre
 
-from attnflow.numerics.rows import dot, norm
+from attnflow.numerics.rows import as_row, dot, norm
 from attnflow.spaces.closest import closest
-from attnflow.spaces.numbers import row
 
 _DEGREE, _MOST = 24, 100
 
 
 class _Rule(NamedTuple):
-    """The nodes in [0, 1], the derivative at the nodes `[k, k]`, and `A` and its inverse inside."""
+    """The nodes in [0, 1], the derivative at the nodes `[k, k]`, and `A` with its inverse."""
 
     nodes: np.ndarray
     derivative: np.ndarray
@@ -71,7 +71,7 @@ def shortest(axes: tuple[float, ...], x: Float[Array, "n d"], y: Float[Array, "n
 
 @shortest.defjvp
 def _shortest_jvp(axes, primals, tangents):
-    """A geodesic grows at its ends, in the direction in which it arrives there; from a point to itself the derivative is 0."""
+    """The length changes with the ends, along the direction of the geodesic there; from a point to itself the derivative is 0."""
     (x, y), (dx, dy) = primals, tangents
     size, leaving, arriving = _path(axes, x, y)
     return size, (dot(arriving, dy) - dot(leaving, dx)) / jnp.where(size > 0, size, 1)
@@ -90,7 +90,7 @@ def _path(axes: tuple[float, ...], x: Array, y: Array) -> tuple[Array, Array, Ar
     x, y = (jnp.concatenate([ends, ends]) / scale for ends in (x, y))
     chord = (y - x)[:, None]
     line = x[:, None] + inside * chord
-    squares, eps = row(np.square(ratios), line), jnp.finfo(x.dtype).eps
+    squares, eps = as_row(np.square(ratios), line), jnp.finfo(x.dtype).eps
 
     def squared(q: Array) -> Array:
         return dot(y - x, y - x) + jnp.einsum("nkd,kl,nld->n", q, energy, q)
@@ -105,13 +105,13 @@ def _path(axes: tuple[float, ...], x: Array, y: Array) -> tuple[Array, Array, Ar
         matrix = inverse[None] * jnp.einsum("nkd,nld->nkl", normal, normal)
         nu = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(matrix), True), dot(normal, carry.q)[..., None])
         q, square = settled(jnp.einsum("kl,nld->nkd", inverse, nu * normal))
-        # Steps that shrink by a factor f lead f / (1 - f) times the last one farther; taken where that is shorter (Aitken).
+        # If steps shrink by a factor f, the limit is f / (1 - f) times the last one farther; used where that path is shorter (Aitken).
         move, last = q - carry.q, carry.move
         factor = jnp.clip(jnp.sum(move * last, axis=(1, 2)) / jnp.maximum(jnp.sum(last**2, axis=(1, 2)), eps**4), 0, 0.99)
         far, far_square = settled(q + (factor / (1 - factor))[:, None, None] * move)
         shorter = far_square < square
         q, square = jnp.where(shorter[:, None, None], far, q), jnp.where(shorter, far_square, square)
-        # Twice in a row, as one step by chance is no rest.
+        # It must hold twice in a row, because one small step may be an accident.
         still = jnp.abs(square - carry.square) <= 4 * eps * square
         return _State(q, square, move, still, jnp.any(~(still & carry.still)), carry.count + 1)
 
@@ -122,14 +122,14 @@ def _path(axes: tuple[float, ...], x: Array, y: Array) -> tuple[Array, Array, Ar
     size = scale * norm(jnp.sqrt(found.square)[:, None])[:, 0]
     (one, other), (ends_one, ends_other) = jnp.split(size, 2), jnp.split(scale * ends, 2)
     ends = jnp.where((other < one)[:, None, None], ends_other, ends_one)
-    # From a point to itself, round-off is not a way.
+    # From a point to itself the length is 0, not round-off.
     apart = jnp.any(chord[: len(one)] != 0, axis=(1, 2))
     ends = jnp.where(apart[:, None, None], ends, 0)
     return jnp.where(apart, jnp.minimum(one, other), 0), ends[:, 0], ends[:, 1]
 
 
 class _State(NamedTuple):
-    """Of a descent: the paths, the squares of their lengths, the last move, which of them rest, and whether to go on."""
+    """The state of a descent: the paths, the squares of their lengths, the last move, which are at rest, and whether to go on."""
 
     q: Array
     square: Array
@@ -140,10 +140,10 @@ class _State(NamedTuple):
 
 
 def _starts(axes: tuple[float, ...], x: Array, y: Array) -> Float[Array, "2 n k d"]:
-    """The images of great circles of the unit sphere from x to y: the direct one, and the shortest by way of the end of an axis."""
+    """The images of great circles of the unit sphere from x to y: the direct one, and the shortest one through the end of an axis."""
     nodes = jnp.asarray(_rule().nodes[1:-1], x.dtype)[None, :, None]
     eye = jnp.eye(len(axes), dtype=x.dtype)
-    u, w = x / row(axes, x), y / row(axes, y)
+    u, w = x / as_row(axes, x), y / as_row(axes, y)
 
     def better(best: tuple[Array, Array], end: Array) -> tuple[tuple[Array, Array], None]:
         over = jnp.broadcast_to(end[None], u.shape)
@@ -151,14 +151,14 @@ def _starts(axes: tuple[float, ...], x: Array, y: Array) -> Float[Array, "2 n k 
         share = (first / (first + second + jnp.finfo(x.dtype).tiny))[..., None]
         before, after = nodes / jnp.maximum(share, 1e-3), (nodes - share) / jnp.maximum(1 - share, 1e-3)
         path = jnp.where(nodes < share, _arc(u, over, before), _arc(over, w, after))
-        path = path / norm(path) * row(axes, path)
+        path = path / norm(path) * as_row(axes, path)
         whole = jnp.concatenate([x[:, None], path, y[:, None]], axis=1)
         size = jnp.sum(norm(whole[:, 1:] - whole[:, :-1]), axis=(1, 2))
         shorter = size < best[1]
         return (jnp.where(shorter[:, None, None], path, best[0]), jnp.where(shorter, size, best[1])), None
 
     direct = _arc(u, w, nodes)
-    direct = direct / norm(direct) * row(axes, direct)
+    direct = direct / norm(direct) * as_row(axes, direct)
     none = direct, jnp.full(len(x), jnp.inf, x.dtype)
     return jnp.stack([direct, jax.lax.scan(better, none, jnp.concatenate([eye, -eye]))[0][0]])
 
@@ -168,7 +168,7 @@ def _angle(u: Array, w: Array) -> Array:
 
 
 def _arc(u: Array, w: Array, s: Array) -> Array:
-    """The points at the shares s of the great circle from u to w, up to their length; next to u or opposite to it, of the chord."""
+    """The points at the fractions s of the great circle from u to w, not normalized; of the chord if w is near u or -u."""
     angle = _angle(u, w)[:, None]
     turns = jnp.sin(angle) > 1e-3
     angle = jnp.where(turns, angle, 1)

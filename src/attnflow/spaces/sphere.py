@@ -1,31 +1,30 @@
 """The sphere of any radius in R^d."""
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from attnflow.numerics.arrays import known, one_program
+from attnflow._types import Scalar
+from attnflow.numerics.arrays import constant, known, one_program
 from attnflow.numerics.rows import dot, norm
 from attnflow.spaces.base import OFF, Space
-from attnflow.spaces.numbers import length
 from attnflow.spaces.surface import Surface, ellipsoid_surface
 
 
 class Sphere(Space):
     r"""The sphere $|x| = r$ about 0, by default the unit sphere: $P_x v = v - \langle x, v\rangle\, x / r^2$, geodesics are great circles.
 
-    **Arguments:** `radius`, the number $r > 0$. RMS normalization without a gain puts tokens on that of radius $\sqrt{d}$.
+    **Arguments:** `radius`, the number $r > 0$. `RMSNorm` without a gain puts tokens on the sphere of radius $\sqrt{d}$.
     """
 
     radius: float = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     compact = True
 
-    def __init__(self, radius: Any = 1.0):
-        self.radius = length("radius", radius)
+    def __init__(self, radius: Scalar = 1.0):
+        self.radius = constant("radius", radius)
 
     @one_program
     def project(self, x: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
@@ -74,7 +73,7 @@ class Sphere(Space):
     def __str__(self) -> str:
         return "the Sphere" if self.radius == 1 else f"the Sphere of radius {self.radius:.8g}"
 
-    # On the unit sphere nothing is multiplied: its programs are those of a sphere without a radius.
+    # On the unit sphere nothing is multiplied, so that its programs are as small as they can be.
     def _in_radii(self, lengths: Array) -> Array:
         return lengths if self.radius == 1 else lengths / self.radius
 

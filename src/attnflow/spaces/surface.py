@@ -1,4 +1,4 @@
-"""A space in a picture."""
+"""What figures draw of a space."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,8 +11,8 @@ class Surface(NamedTuple):
     """What is drawn of a space behind its tokens.
 
     - `lines [t, m, d]`: m lines of t points each: the curve itself in R^2, a net on the surface in R^3.
-    - `body`: what else is known of the boundary of a convex body in R^3. With it the space is drawn as seen from afar, and what is behind
-      it is dimmed; without it, in three-dimensional axes.
+    - `body`: for the boundary of a convex body in R^3. With it the space is drawn in parallel projection, and what is behind it is dimmed;
+      without it, in three-dimensional axes.
     """
 
     lines: Float[np.ndarray, "t m d"]
@@ -20,8 +20,8 @@ class Surface(NamedTuple):
 
 
 class Body(NamedTuple):
-    """`outline(page)`: that of the body on the page that two orthonormal columns `[3, 2]` span, `[t, 2]`. `normal(points)`: the outer
-    normals at points `[..., 3]` of its boundary, of any length."""
+    """A convex body. `outline(page)`: that of its projection onto the plane of two orthonormal columns `[3, 2]`, points `[t, 2]`.
+    `normal(points)`: the outer normals at points `[..., 3]` of its boundary, of any length."""
 
     outline: Callable[[Float[np.ndarray, "3 2"]], Float[np.ndarray, "t 2"]]
     normal: Callable[[Float[np.ndarray, "... 3"]], Float[np.ndarray, "... 3"]]

@@ -1,8 +1,7 @@
-"""How kernel sums are evaluated: one primitive over queries, keys and weights, that every law, bridge and energy calls."""
+"""How kernel sums are evaluated: a few functions of queries, keys and weights that every law, bridge and energy calls."""
 
 from attnflow.sums.engines.base import Engine as Engine
 from attnflow.sums.engines.base import Request as Request
-from attnflow.sums.engines.choose import Automatic as Automatic
 from attnflow.sums.engines.choose import check_request as check_request
 from attnflow.sums.engines.choose import choose as choose
 from attnflow.sums.engines.choose import request as request
@@ -12,7 +11,6 @@ from attnflow.sums.engines.plan import merged as merged
 from attnflow.sums.engines.spectral import Transform as Transform
 from attnflow.sums.engines.tiled import Dense as Dense
 from attnflow.sums.engines.tiled import Streamed as Streamed
-from attnflow.sums.engines.tiled import Tiled as Tiled
 from attnflow.sums.kernel import accuracy as accuracy
 from attnflow.sums.kernel import average as average
 from attnflow.sums.kernel import fitted as fitted
@@ -29,7 +27,6 @@ from attnflow.sums.logits.logit import Logit as Logit
 from attnflow.sums.logits.quadratic import Gap as Gap
 from attnflow.sums.logits.quadratic import Quadratic as Quadratic
 from attnflow.sums.logits.quadratic import isotropic as isotropic
-from attnflow.sums.logits.rotary import Rotary as Rotary
 from attnflow.sums.logits.rotary import rotary as rotary
 from attnflow.sums.mask import ALiBi as ALiBi
 from attnflow.sums.mask import Causal as Causal

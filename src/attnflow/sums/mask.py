@@ -1,11 +1,11 @@
-"""Masks: which keys a query sees, by the order of tokens in their sequence: any finite numbers, which never move.
+"""Masks: which keys a query sees, by the order of tokens in their sequence. Orders are any finite numbers, which never change.
 
-By default tokens are at the positions 0, 1, ..., n - 1, whole numbers that are compared without round-off. A token at s sees those at
-tau <= s, itself included (the masked mean field of arXiv:2501.18322: order is a coordinate of the measure).
+By default tokens are at the positions 0, 1, ..., n - 1, integers that are compared without round-off. Under a causal mask a token at s sees
+those at tau <= s, itself included (the masked mean field of arXiv:2501.18322: order is a coordinate of the measure).
 """
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,29 +13,41 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from attnflow._types import ArrayLike, Scalar
 from attnflow.numerics.arrays import array, known, positive
 
-# Additive masks hide a key by minus infinity, or by a number that no logit makes up for.
+# Additive masks hide a key by minus infinity, or by a number so low that no logit makes up for it.
 _HIDDEN = -1e3
 
 
 class Mask(eqx.Module):
-    """Says for queries at `s` and keys at `tau` what is seen, and what is added to the logit."""
+    """What queries at the orders `s` see of keys at the orders `tau`.
 
-    # Whether it is `tau <= s` and nothing more, which some sums have a faster form for; whether it goes by rows of tokens, not by order.
+    A mask of your own implements `visible`, made of `jax.numpy`; its numbers are fields that are arrays. All else has a default: `tile`
+    lets streamed sums skip what is hidden, `penalty` is added to the logits, `reach` is needed on a `Grid`, `share` where keys are seen in
+    part, and the checks refuse tokens that the mask is not for.
+    """
+
     causal: ClassVar[bool] = False
+    """Whether it is `tau <= s` and nothing more, for which some sums have a faster form."""
     by_rows: ClassVar[bool] = False
+    """Whether it goes by the rows of tokens, not by their order."""
 
     @abc.abstractmethod
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
         """Whether the query sees the key."""
 
-    @abc.abstractmethod
     def tile(self, s: tuple[Array, Array], tau: tuple[Array, Array]) -> tuple[Array, Array]:
-        """For a tile of queries and keys in these ranges: whether nothing is seen, and whether everything is seen and nothing added."""
+        """For a tile of queries and keys with orders from `s[0]` to `s[1]` and from `tau[0]` to `tau[1]`: whether nothing in it is seen,
+        and whether everything is seen and nothing is added. Two times false, the default, is always right and skips nothing."""
+        return jnp.array(False), jnp.array(False)
+
+    def reach(self, s: Float[Array, "m 1"]) -> tuple[Float[Array, "m 1"], Float[Array, "m 1"]]:
+        """The first and the last order that a query sees, if it sees all between them. Orders begin at 0."""
+        raise ValueError(f"on a Grid a mask says how far queries see, got {type(self).__name__} without a method reach(s); use tokens")
 
     def penalty(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Float[Array, "m n"] | None:
-        """What is added to the logit of a key that is seen; `None` for nothing."""
+        """What is added to the logits of keys that are seen; `None` for nothing."""
         return None
 
     def share(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Float[Array, "m n"] | None:
@@ -43,30 +55,33 @@ class Mask(eqx.Module):
         return None
 
     def sight(self, s: Float[Array, " m"] | None, tau: Float[Array, " n"] | None, queries: int, keys: int) -> "Sight":
-        """The mask for so many queries and keys, with their order."""
+        """The mask with the orders of its `queries` and `keys`, so many of each."""
         if s is None or tau is None:
             raise ValueError("a masked law needs the order of the queries, got none; call velocity(x, order)")
         return Sight(self, s, tau)
 
     def check_count(self, keys: int) -> None:
-        """Raise if the mask is not for so many tokens."""
+        """Raise if the mask is not for this number of tokens."""
 
     def check_unit(self, length: float | int | None) -> None:
-        """Raise if the numbers of the mask are not in the unit of the order: of tokens at the positions 0, 1, ..., n - 1, where `length` is
-        `None`, or of cells that fill `[0, length]`."""
+        """Raise if the numbers of the mask cannot be in the unit of the order: that of tokens at the positions 0, 1, ..., n - 1, if
+        `length` is `None`, else that of cells that fill `[0, length]`."""
 
 
-class Causal(Mask):
-    r"""Tokens see the past and themselves: $\tau \le s$."""
-
-    causal = True
+class Past(Mask):
+    r"""Tokens see the past and themselves: $\tau \le s$. What is added to the logits is left to subclasses."""
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
         return tau <= s
 
     def reach(self, s: Float[Array, "m 1"]) -> tuple[Float[Array, "m 1"], Float[Array, "m 1"]]:
-        """The first and the last order that a query sees."""
         return jnp.zeros_like(s), s
+
+
+class Causal(Past):
+    r"""Tokens see the past and themselves: $\tau \le s$."""
+
+    causal = True
 
     def tile(self, s: tuple[Array, Array], tau: tuple[Array, Array]) -> tuple[Array, Array]:
         return tau[0] > s[1], tau[1] <= s[0]
@@ -80,7 +95,7 @@ class Window(Mask):
 
     width: Float[Array, ""]
 
-    def __init__(self, width: Any):
+    def __init__(self, width: Scalar):
         self.width = positive("width", width)
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
@@ -90,7 +105,7 @@ class Window(Mask):
         return s - self.width, s
 
     def tile(self, s: tuple[Array, Array], tau: tuple[Array, Array]) -> tuple[Array, Array]:
-        # The same differences as in `visible`, which round-off keeps in order: a tile says what its pairs would.
+        # The same differences as in `visible`, and rounding is monotone: a tile agrees with its pairs.
         nothing = (tau[0] > s[1]) | (s[0] - tau[1] >= self.width)
         return nothing, (tau[1] <= s[0]) & (s[1] - tau[0] < self.width)
 
@@ -110,7 +125,7 @@ class Window(Mask):
             )
 
 
-class ALiBi(Mask):
+class ALiBi(Past):
     r"""Tokens see the past and themselves, with a logit that falls with distance: $-\lambda (s - \tau)$, $\lambda$ the `slope` (Press et
     al. 2022, arXiv:2108.12409).
 
@@ -119,14 +134,8 @@ class ALiBi(Mask):
 
     slope: Float[Array, ""]
 
-    def __init__(self, slope: Any):
+    def __init__(self, slope: Scalar):
         self.slope = positive("slope", slope)
-
-    def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
-        return tau <= s
-
-    def reach(self, s: Float[Array, "m 1"]) -> tuple[Float[Array, "m 1"], Float[Array, "m 1"]]:
-        return jnp.zeros_like(s), s
 
     def tile(self, s: tuple[Array, Array], tau: tuple[Array, Array]) -> tuple[Array, Array]:
         return tau[0] > s[1], jnp.array(False)
@@ -136,21 +145,21 @@ class ALiBi(Mask):
 
 
 class Explicit(Mask):
-    """A matrix of who sees whom, `[n, n]`, rows for queries: for the $n$ tokens of the cloud themselves, by their row.
+    """A matrix `[n, n]` that says which of the $n$ tokens of a cloud each of them sees, a row per query.
 
-    True or 1 is seen, false or 0 is not. Of an additive mask, 0 and minus infinity, give `mask == 0`.
+    True or 1 is seen, false or 0 is not. For an additive mask, of 0 and minus infinity, give `mask == 0`.
     """
 
     matrix: Bool[Array, "n n"]
 
     by_rows = True
 
-    def __init__(self, matrix: Any):
+    def __init__(self, matrix: ArrayLike):
         self.matrix = _boolean(matrix)
         if known(self.matrix) and not np.asarray(self.matrix).any(axis=1).all():
             row = int(np.asarray(self.matrix).any(axis=1).argmin())
             raise ValueError(
-                f"every token must see at least one, got an empty row {row} in the mask matrix; 1 is seen, and of an additive mask give "
+                f"every token must see at least one, got an empty row {row} in the mask matrix; 1 is seen, and for an additive mask give "
                 "mask == 0"
             )
 
@@ -169,18 +178,15 @@ class Explicit(Mask):
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
         return self.matrix[s.astype(int), tau.astype(int)]
 
-    def tile(self, s: tuple[Array, Array], tau: tuple[Array, Array]) -> tuple[Array, Array]:
-        return jnp.array(False), jnp.array(False)
-
 
 class InCells(Mask):
     """A mask over keys that fill cells of order, as those of a grid do: a query sees the part of a cell that it reaches.
 
-    A query in the middle of its cell sees half of it, which makes the integral over what it sees second order in the width of the cells;
-    with whole cells it would reach half a cell too far, which is first order.
+    A query in the middle of its cell sees half of it, which makes the integral over what it sees second-order accurate in the width of the
+    cells; with whole cells it would reach half a cell too far, and the integral would be first-order accurate.
     """
 
-    mask: Causal | Window | ALiBi
+    mask: Mask
     width: float = eqx.field(static=True)
 
     def visible(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Bool[Array, "m n"]:
@@ -194,21 +200,21 @@ class InCells(Mask):
 
     def share(self, s: Float[Array, "m 1"], tau: Float[Array, "1 n"]) -> Float[Array, "m n"]:
         first, last = self.mask.reach(s)
-        # Order begins at 0, where a query sees the beginning of the first cell: an average has a limit there.
+        # Order begins at 0. A query there sees the very beginning of the first cell, so that its average is the limit.
         last = jnp.maximum(last, 1e-6 * self.width)
         seen = jnp.minimum(tau + self.width / 2, last) - jnp.maximum(tau - self.width / 2, first)
         return jnp.clip(seen / self.width, 0, 1)
 
 
 class Sight(NamedTuple):
-    """A mask with the order of the queries, `s [m]`, and of the keys, `tau [n]`."""
+    """A mask with the orders of the queries, `s [m]`, and of the keys, `tau [n]`."""
 
     mask: Mask
     s: Float[Array, " m"]
     tau: Float[Array, " n"]
 
     def apply(self, logits: Float[Array, "m n"]) -> Float[Array, "m n"]:
-        """The logits as they are seen; hidden ones are lower than any other, but finite."""
+        """The logits with the penalty of the mask; those of hidden keys are lower than any other, but finite."""
         s, tau = self.s[:, None], self.tau[None, :]
         penalty = self.mask.penalty(s, tau)
         logits = logits if penalty is None else logits + penalty.astype(logits.dtype)
@@ -219,8 +225,8 @@ class Sight(NamedTuple):
         return self.mask.share(self.s[:, None], self.tau[None, :])
 
     def weights(self, massive: Bool[Array, " n"]) -> tuple[Float[Array, "m n"], Float[Array, " m"]]:
-        """What the mask makes of `e^logit`: `factor_ij e^{level_i}`, zero for keys that are not `massive`. The level is the largest penalty
-        of a row, so that what is left of it is not lost when the nearest key is far."""
+        """The factor `factor_ij e^{level_i}` by which the mask multiplies `e^logit`, zero for keys that are not `massive`. The level is the
+        largest penalty of a row, so that the factors do not underflow when the nearest key is far."""
         s, tau = self.s[:, None], self.tau[None, :]
         penalty, share = self.mask.penalty(s, tau), self.mask.share(s, tau)
         factor = self.mask.visible(s, tau).astype(self.s.dtype) if share is None else share
@@ -233,18 +239,19 @@ class Sight(NamedTuple):
         return jnp.where(some, factor * jnp.exp(jnp.where(some, penalty - level[:, None], 0)), 0), level
 
 
-def lowest(dtype: Any) -> Any:
-    """The logit of a key that is not there: far below all others, and finite so that products with zero stay zero."""
+def lowest(dtype: np.dtype) -> np.floating:
+    """The logit of a key that is hidden or missing: far below all others, and finite so that products with zero stay zero."""
     return -jnp.finfo(dtype).max / 8
 
 
-def _boolean(matrix: Any) -> Array:
-    """A mask matrix of zeros and ones as one of false and true; anything else is named."""
+def _boolean(matrix: ArrayLike) -> Array:
+    """A mask matrix of zeros and ones as one of false and true; anything else is refused."""
     if not known(matrix):
         found = jnp.asarray(matrix)
         if found.dtype != bool:
             raise ValueError(f"inside jit and grad a mask matrix must be boolean, got {found.dtype}; give matrix == 1")
-        return _square(found)
+        _square(found)
+        return found
     try:
         host = np.asarray(matrix)
     except ValueError:
@@ -265,7 +272,6 @@ def _boolean(matrix: Any) -> Array:
     return array(host.astype(bool))
 
 
-def _square(matrix: Any) -> Any:
+def _square(matrix: Array | np.ndarray) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"a mask matrix must be square [n, n], got {list(matrix.shape)}")
-    return matrix

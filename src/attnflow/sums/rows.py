@@ -1,6 +1,6 @@
 """The keys of a sum, what is asked of them, and the rows that an engine works on."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,19 +8,22 @@ from jaxtyping import Array, Float
 from attnflow.sums.logits.logit import Logit
 from attnflow.sums.mask import Mask, Sight, lowest
 
+if TYPE_CHECKING:
+    from attnflow.sums.engines.base import Engine
+
 
 class Atoms(NamedTuple):
     """The keys of a sum: `points [n, d]` with `log_weights [n]`, minus infinity for no mass; under a mask or a positional logit their
     `order [n]` too. `values [n, e]` are what is averaged, `None` for the points themselves.
 
-    `engine` is one made for these keys, such as that of a lattice; it is used when the user does not choose.
+    `engine` is one made for these keys, such as that of a lattice; it is used if the user does not ask for another.
     """
 
     points: Float[Array, "n d"]
     log_weights: Float[Array, " n"]
     order: Float[Array, " n"] | None = None
     mask: Mask | None = None
-    engine: Any = None
+    engine: "Engine | None" = None
     values: Float[Array, "n e"] | None = None
 
 
@@ -39,20 +42,20 @@ class Rows(NamedTuple):
     sight: Sight | None = None
     sharpness: Float[Array, ""] | None = None
 
-    def weighed(self) -> "Rows":
-        """For exponential sums: the weights in the logits, and no term in the query alone."""
+    def weighted(self) -> "Rows":
+        """For exponential sums: with the weights in the logits, and without the term in the query alone."""
         b = self.b if self.log_weights is None else self.b + self.log_weights
         return self._replace(b=b, a=None, log_weights=None)
 
     def massive(self) -> "Rows":
-        """For maxima: keys without mass are hidden, and there is no term in the query alone."""
+        """For maxima: with keys of no mass hidden, and without the term in the query alone."""
         assert self.log_weights is not None
         return self._replace(b=jnp.where(jnp.isfinite(self.log_weights), self.b, lowest(self.b.dtype)), a=None, log_weights=None)
 
 
 class Pairs(NamedTuple):
-    """What a sum is asked for: queries `x [m, d]`, at their `order` where that counts, against keys, under a logit. An engine makes rows of
-    it."""
+    """The queries `x [m, d]` of a sum, with their `order [m]` under a mask or a positional logit, its keys and its logit. An engine makes
+    rows of them."""
 
     logit: Logit
     x: Float[Array, "m d"]
@@ -76,8 +79,8 @@ class Pairs(NamedTuple):
         (q, a), (k, b) = logit.queries(self.x, self.order, c), logit.keys(atoms.points, atoms.order, c)
         return Rows(q, k, b, a, atoms.log_weights, self.sight)
 
-    def apart(self, c: Float[Array, " d"]) -> Rows:
-        """The same about a center; logits from differences, where the logit has them."""
+    def by_differences(self, c: Float[Array, " d"]) -> Rows:
+        """The rows about a center, for logits from differences where the logit has these."""
         gap = self.logit.differences
         if gap is None:
             return self.about(c)

@@ -21,7 +21,7 @@ from attnflow.measures.quadrature import quadrature
 from attnflow.measures.velocity import Affine
 from attnflow.numerics.arrays import array, known, on_host, one_program, rows
 from attnflow.numerics.linalg import one_by_one, psd_sqrt
-from attnflow.numerics.rows import root
+from attnflow.numerics.special import safe_root
 from attnflow.spaces import Euclidean
 from attnflow.sums import Logit, Mask, Request
 
@@ -93,7 +93,7 @@ class Gaussians(FlowingMeasure):
 
     def projected(self, direction: Float[Array, " d"]) -> NormalMixture:
         weights, means, covs = self.components
-        return NormalMixture(weights, means @ direction, root(jnp.einsum("kij,i,j->k", covs, direction, direction)))
+        return NormalMixture(weights, means @ direction, safe_root(jnp.einsum("kij,i,j->k", covs, direction, direction)))
 
     def tilt(self, logit: Logit, inner: Affine | None = None, mask: Mask | None = None, sums: Request | None = None) -> TiltedGaussians:
         self._no_mask(mask)

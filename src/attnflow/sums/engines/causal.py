@@ -1,7 +1,6 @@
 """Causal sums on the circle in O(n K): running sums of the K Fourier modes, in the order of the tokens."""
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from attnflow.sums.engines.circle import DEGREE, angles, coefficients, powers, r
 from attnflow.sums.engines.spectral import Transform, least_share
 from attnflow.sums.mask import Sight
 
-# Tokens a chunk: its modes, a few hundred kilobytes, stay in the cache.
+# Tokens per chunk: its modes, a few hundred kilobytes, stay in the cache.
 CHUNK = 512
 
 
@@ -20,8 +19,8 @@ CHUNK = 512
 def causal_sums(
     plan: Transform, q: Float[Array, "n 2"], k: Float[Array, "n 2"], b: Float[Array, " n"], sight: Sight, with_mean: bool
 ) -> tuple[Float[Array, " n"], Float[Array, "n 2"] | None, Float[Array, " n"], Float[Array, ""]]:
-    """`log sum_{j <= i} e^{l_ij}` and the mean of those keys, for tokens on a circle in their order, which must be distinct; what part of
-    the weights seen so far, all at the largest kernel, each sum is; and how much of the plan is used."""
+    """`log sum_{j <= i} e^{l_ij}` and the mean of those keys, for tokens on a circle sorted by distinct orders; the share of each sum in
+    what it would be if all its keys had the largest kernel; and how much of the plan is used."""
     # A key without mass has bias -inf, whose derivative carries nothing.
     b = jnp.where(b == -jnp.inf, -jnp.inf, b)
     log_sum, mean, share, fill = _on_circle(plan, with_mean, q, k, b)
@@ -32,7 +31,7 @@ def causal_sums(
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _on_circle(plan: Transform, with_mean: bool, q: Array, k: Array, b: Array) -> tuple[Array, Array | None, Array, Array]:
-    """The sums with all lengths equal; derivatives are those of the sums with their own lengths, to second order in these."""
+    """The sums as if all lengths were equal. Derivatives are those of the sums with the actual lengths, exact to second order."""
     return _running(plan, with_mean, 0, q, k, b)
 
 
@@ -43,7 +42,7 @@ def _on_circle_jvp(plan, with_mean, primals, tangents):
 
 
 def _running(plan: Transform, with_mean: bool, degree: int, q: Array, k: Array, b: Array) -> tuple[Array, Array | None, Array, Array]:
-    """The sums to some degree in what each token is off the circle.
+    """The sums to this degree in the distances of tokens from the circle.
 
     `sum_{j <= i} w_j e^{r (cos(t_i - s_j) - 1)} = sum_m c_m e^{i m t_i} F_m(i)` with `F_m(i) = sum_{j <= i} w_j e^{-i m s_j}` and c the
     scaled Bessel numbers. For the mean the kernel is multiplied by the key, `e^{i s_j}`.
@@ -58,7 +57,7 @@ def _running(plan: Transform, with_mean: bool, degree: int, q: Array, k: Array, 
     chunks += [jnp.moveaxis(jnp.pad(rows, ((0, 0), (0, room))).reshape(degree + 1, -1, CHUNK), 1, 0) for rows in (by_query, by_key)]
 
     @jax.checkpoint
-    def chunk(before: Array, rows: Any) -> tuple[Array, tuple[Array, Array]]:
+    def chunk(before: Array, rows: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
         target, source, by_query, by_key = rows
         wave = jnp.exp(-1j * source[:, None] * orders[None])
         running = [start[None] + jnp.cumsum(weight[:, None] * wave, axis=0) for start, weight in zip(before, by_key)]
@@ -76,7 +75,7 @@ def _running(plan: Transform, with_mean: bool, degree: int, q: Array, k: Array, 
     _, (total, mean) = jax.lax.scan(chunk, start, tuple(chunks))
     total, mean = total.reshape(-1)[:n], mean.reshape(-1)[:n]
     share = total / jnp.cumsum(weights)
-    # A token whose sum is lost in the error gives NaN.
+    # A sum that is below the error is NaN.
     positive = share > least_share(plan)
     total = jnp.where(positive, total, 1)
     log_sum = jnp.where(positive, jnp.log(total) + top + r, jnp.nan)

@@ -1,7 +1,6 @@
 """Which engine, when the user does not say."""
 
 import math
-from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -11,25 +10,23 @@ from attnflow.numerics.arrays import known
 from attnflow.sums.engines.base import Engine, Request
 from attnflow.sums.engines.plan import installed, maskable, planned
 from attnflow.sums.engines.spectral import Transform
-from attnflow.sums.engines.tiled import Dense, Streamed
+from attnflow.sums.engines.tiled import over_pairs
 from attnflow.sums.logits.logit import Logit
 from attnflow.sums.rows import Pairs
 
-# Up to this many pairs (n = 1448, 16 MB in float64) one pass and tiles take the same time; at four times that, tiles take about half.
-DENSE_PAIRS = 2**21
 # Below this many pairs tiles take less than a plan.
 SPECTRAL_PAIRS = 2**28
-# Seconds a token, a token and mode it is spread over, and an operation of the FFT: on two cores;
-# `benchmarks/cost_model.py` fits them, and they tell the time within a factor of 2.2.
+# Seconds per token, per token and mode that it is spread over, and per operation of the FFT, on two cores: `benchmarks/cost_model.py` fits
+# them, and they predict the time within a factor of 2.2.
 SPECTRAL_SECONDS = (8e-8, 4e-10, 3.5e-9)
-# Seconds a pair in a streamed softmax in at most three dimensions: an exponential and little else.
+# Seconds per pair in a streamed softmax in at most three dimensions: an exponential and little else.
 PAIR_SECONDS = {"float64": 1.05e-9, "float32": 3.5e-10}
 
 
 class Automatic(Request):
     """The engine expected to be the fastest: by size, dimension, mask, precision, and for spectral sums by the modes they would take."""
 
-    # Whether tokens on a circle may have the series of the circle.
+    # Whether the series on the circle may serve tokens that lie on one.
     circle: bool = eqx.field(static=True, default=True)
 
     differences = True
@@ -49,7 +46,7 @@ class Automatic(Request):
         return plan
 
     def over(self, queries: int, keys: int) -> Engine:
-        return (Dense() if queries * keys <= DENSE_PAIRS else Streamed()).over(queries, keys)
+        return over_pairs(queries, keys)
 
     def by_value(self, dim: int, pairs: int) -> bool:
         return pairs >= SPECTRAL_PAIRS and dim <= 3
@@ -62,36 +59,36 @@ _AUTOMATIC = Automatic()
 
 
 def request(sums: Request | None) -> Request:
-    """What was asked for; nothing is the automatic choice."""
+    """What was asked for; `None` is the automatic choice."""
     return _AUTOMATIC if sums is None else sums
 
 
 def choose(queries: int, keys: int, sums: Request | None = None) -> Engine:
-    """The engine over all `queries x keys` pairs; `sums` if it is given. Whether it is native is settled here."""
+    """The engine for sums over all pairs of this number of `queries` and `keys`: by default, or as asked for by `sums`."""
     check_request(sums)
     return request(sums).over(queries, keys)
 
 
-def check_request(sums: Any) -> None:
-    """Raise if this does not say how sums are evaluated."""
+def check_request(sums: object) -> None:
+    """Raise unless `sums` is a request or `None`."""
     if sums is not None:
         instance("sums", sums, Request, "None, Dense(), Streamed(), Spectral() or what af.plan made of it")
 
 
 def _mixes(logit: Logit) -> bool:
-    """Whether a logit mixes the axes, so that a lattice is no help."""
+    """Whether a logit in the plane mixes the two axes, so that sums over a lattice are not fast."""
     A = np.asarray(logit.form.A)
     return bool(np.abs(A - np.diag(np.diagonal(A))).max() > 0) if len(A) == 2 else False
 
 
 def spectral_seconds(plan: Transform, queries: int, keys: int) -> float:
-    """The time of a spectral sum on two cores."""
+    """The expected time of a spectral sum on two cores."""
     exact = plan.exact * keys * PAIR_SECONDS["float64"]
     return float(np.dot(spectral_work(plan, queries, keys), SPECTRAL_SECONDS) + exact)
 
 
 def spectral_work(plan: Transform, queries: int, keys: int) -> tuple[float, float, float]:
-    """What a spectral sum does, transform by transform: tokens, tokens times the modes they are spread over, and the FFT's operations."""
+    """The work of a spectral sum, added over its transforms: tokens, tokens times the modes they are spread over, operations of the FFT."""
     width, d = np.ceil(-np.log10(plan.delta)) + 1, len(plan.modes)
     back = (d + 2) // 2 if not plan.circle else 2
     tokens, grid = keys + back * queries, 2.0**d * math.prod(plan.modes)

@@ -5,9 +5,9 @@ As complex numbers let queries be `q_i = L (1 + x_i) e^{i t_i}` and keys `k_j = 
 
     e^{<q_i, k_j> - r} = e^{a - r} e^{a (x_i + y_j + x_i y_j)}.
 
-On the circle x and y are zero, and the first factor, whose Fourier coefficients are Bessel numbers (Jacobi and Anger), gives the values. A
-derivative also moves single tokens off the circle: it sees the second factor, whose Taylor polynomial in x and y is a sum of products of a
-function of the query, one of the key and one of the angle between them, so that its sums are sums of the same kind.
+On the circle x and y are zero, and the first factor, whose Fourier coefficients are values of Bessel functions (Jacobi and Anger), gives
+the sums. A derivative also moves single tokens off the circle, and so involves the second factor. Its Taylor polynomial in x and y is a sum
+of products of a function of the query, one of the key and one of the angle between them, so that its sums are sums of the same kind.
 """
 
 import math
@@ -19,17 +19,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
-# The degree of the Taylor polynomial: derivatives up to this order are right, higher ones are refused.
+# The degree of the Taylor polynomial: derivatives up to this order are exact, higher ones are refused.
 DEGREE = 2
-# Lengths of one size up to so many unit round-offs are equal: a retraction and a rotation leave less than half of it.
+# Lengths that differ by no more than this many unit round-offs are equal: a retraction and a rotation cause less than half of it.
 ROUND_OFFS = 16
-# What is known of an error, or met on a sample, which may miss the worst row, is to be so many times below the tolerance.
+# An error that is estimated, or found on a sample, which may miss the worst row, must be this many times below the tolerance.
 SAFETY = 4
 
 
 class Rings(NamedTuple):
-    """Two clouds by their angles `targets [m]`, `sources [n]`, their mean lengths, and how far the length of each token is off, relative to
-    these."""
+    """Two clouds by their angles `targets [m]` and `sources [n]`, their mean lengths `length` and `radius`, and the relative deviations `x`
+    and `y` of the length of each token from these."""
 
     targets: Float[Array, " m"]
     sources: Float[Array, " n"]
@@ -40,15 +40,15 @@ class Rings(NamedTuple):
 
     @property
     def error(self) -> Float[Array, ""]:
-        """A bound on the error of equal lengths, `|q||k| (|x| + |y|)` in the logit and `|y|` in the keys; none if that is round-off."""
+        """A bound on the error of taking lengths as equal: `|q||k| (|x| + |y|)` in the logit and `|y|` in the keys; 0 for round-off."""
         off_queries, off_keys = (jnp.max(jnp.abs(off)) for off in jax.lax.stop_gradient((self.x, self.y)))
         bound = self.length * self.radius * (off_queries + off_keys) + off_keys
         round_off = ROUND_OFFS * jnp.finfo(self.x.dtype).eps / 2
         return jnp.where(jnp.maximum(off_queries, off_keys) <= round_off, 0, bound)
 
     def fill(self, tolerance: float, delta: float, tail: Float[Array, ""]) -> Float[Array, ""]:
-        """How much of a plan is used, `tail` its last coefficient: above 1 if that is not small or a token is off the circle, by twice as
-        much as when the plan is made, so that a cloud that leaves the circle is planned anew before it gives NaN."""
+        """How much of a plan is used; `tail` is its last coefficient. It is above 1 if that is not small, or if a token is twice as far off
+        the circle as a new plan allows: a cloud that leaves the circle gets a new plan before its sums are NaN."""
         fill = jnp.maximum(jnp.where(tail <= delta, 0.5, 2.0), 0.5 * SAFETY * self.error / tolerance)
         return jnp.where(jnp.isnan(fill), 2.0, fill).astype(self.x.dtype)
 
@@ -67,7 +67,7 @@ def _polar(rows: Float[Array, "n 2"], degree: int) -> tuple[Array, Array, Array]
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _differentiable(times: int, x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Numbers x that may be differentiated so many times: where a polynomial ends, the next derivative would be zero and wrong."""
+    """Numbers x that may be differentiated this many times: beyond the degree of a Taylor polynomial derivatives would be wrong."""
     return x
 
 
@@ -79,7 +79,7 @@ def _differentiable_jvp(times, primals, tangents):
             "use sums=af.Streamed()"
         )
     (x,), (dx,) = primals, tangents
-    # The quotient is 1; it keeps count.
+    # The quotient is 1; it counts derivatives.
     return _differentiable(times, x), dx * (_differentiable(times - 1, x) / x)
 
 
@@ -94,13 +94,13 @@ def powers(x: Float[Array, " n"], degree: int) -> list[Float[Array, " n"]]:
 def coefficients(
     r: Float[Array, ""], count: int, degree: int, part: np.ndarray | None = None
 ) -> dict[tuple[int, int], Complex[Array, " count"]]:
-    """The Fourier coefficients, of orders `-count/2, ..., count/2 - 1`, of what `x^i y^j` is multiplied by in the kernel, i + j <= degree.
+    """The Fourier coefficients, of orders `-count/2, ..., count/2 - 1`, of the factor of `x^i y^j` in the kernel, for i + j <= degree.
 
-    With a `part` it is the kernel times `(1 + y) part(angle)`, for a mean of the keys; `angles(count)` are those it is given at. The sums
-    over equal angles are exact up to the coefficients beyond `3/2 count`.
+    With a `part`, given at `angles(count)`, the kernel is multiplied by `(1 + y) part(angle)`, for a mean of the keys. The error of the
+    sums over equally spaced angles is the size of the coefficients beyond `3/2 count`.
     """
     cosine, versine = (jnp.asarray(values, r.dtype) for values in (np.cos(angles(count)), 2 * np.sin(angles(count) / 2) ** 2))
-    # Not cos - 1, whose round-off a large r multiplies.
+    # 2 sin^2(a/2) in place of 1 - cos(a), whose round-off a large r multiplies.
     kernel = jnp.exp(-r * versine)
     orders = np.arange(count) - count // 2
     kind = jnp.result_type(r.dtype, jnp.complex64)
@@ -115,7 +115,7 @@ def coefficients(
 
 
 def angles(count: int) -> np.ndarray:
-    """The equal angles from which `count` coefficients are computed."""
+    """The equally spaced angles from which `count` coefficients are computed."""
     return np.pi * np.arange(2 * count) / count
 
 

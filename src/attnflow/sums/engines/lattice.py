@@ -1,17 +1,15 @@
-"""Sums over the cells of a grid: what is regular about them makes the sums cheap.
+"""Fast sums over the cells of a grid, which are regular.
 
 On a box with a logit that does not mix axes the kernel is a product, so that a sum over cells is a sum over one axis after the other:
-matrix products, O(n^(1 + 1/d)), of positive terms. On the circle with a logit that turns with it the sum is a convolution: four FFTs.
-A mask reads the order alone, and the logit does not: what is seen is summed over order first, then over the line.
+matrix products, O(n^(1 + 1/d)), of positive terms. On the circle with a logit that commutes with rotations the sum is a convolution: four
+FFTs. A mask depends on the order alone, and the logit does not: what is seen is summed over order first, then over the line.
 
-On the box the result is exact up to round-off. On the circle round-off is that of the largest sum, so the velocity of a cell with mass m is
-off by about 1e-16 / m: what is moved is right to 1e-16, whatever the velocity where there is nothing to move.
+On the box the result is exact up to round-off. On the circle round-off is that of the largest sum, so that the error of the velocity of a
+cell with mass m is about 1e-16 / m: the flux of mass is right to 1e-16.
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,43 +19,40 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from attnflow.numerics.rows import dot
-from attnflow.sums.engines.base import Engine
-from attnflow.sums.engines.tiled import Dense, Streamed
+from attnflow.sums.engines.base import Engine, Kernel, LogSumsAndMeans
+from attnflow.sums.engines.tiled import over_pairs
 from attnflow.sums.mask import Sight
 from attnflow.sums.rows import Rows
 
-# Cells of a tile: within it, kernels that are no narrower than a cell do not overflow; within a wide one, those of four cells or more.
+# Cells per tile. In the small one kernels that are no narrower than a cell do not overflow, in the wide one those of four cells or more.
 TILE, WIDE = 32, 128
-DENSE_PAIRS = 2**21
 
 
 class Lattice(Engine):
-    """For queries and keys that are both the cells of a grid of this shape; anything else goes through tiles of pairs.
+    """For queries and keys that are both the cells of a grid of this `shape`; all other sums are over pairs.
 
-    `ordered`: the first axis is the order of tokens, the second a line.
+    `circle`: the axis is the circle. `ordered`: the first axis is the order of tokens, the second a line.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
     circle: bool = eqx.field(static=True)
     ordered: bool = eqx.field(static=True, default=False)
 
-    def softmax(
-        self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True
-    ) -> tuple[Float[Array, " m"], Float[Array, "m e"] | None]:
+    def softmax(self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True) -> LogSumsAndMeans:
         q, k, sight = rows.q, rows.k, rows.sight
         regular = (sight is None or self.ordered) and len(q) == len(k) == math.prod(self.shape) and q.shape[1] == self.dim
         if values is not None or not regular:
-            return self._pairs(q, k).softmax(rows, values, with_mean)
-        b = rows.weighed().b
+            return over_pairs(len(q), len(k)).softmax(rows, values, with_mean)
+        b = rows.weighted().b
         if len(self.shape) == 1 and not self.circle:
             return _on_box(self.shape, q, k, b, with_mean)
         return _softmax(self, with_mean, q, k, b, sight)
 
-    def pointwise(self, kernel: Callable, rows: Rows, values: Float[Array, "n e"]) -> Float[Array, "m e"]:
-        return self._pairs(rows.q, rows.k).pointwise(kernel, rows, values)
+    def pointwise(self, kernel: Kernel, rows: Rows, values: Float[Array, "n e"]) -> Float[Array, "m e"]:
+        return over_pairs(len(rows.q), len(rows.k)).pointwise(kernel, rows, values)
 
     def largest(self, rows: Rows) -> Float[Array, " m"]:
-        return self._pairs(rows.q, rows.k).largest(rows)
+        return over_pairs(len(rows.q), len(rows.k)).largest(rows)
 
     def center(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
         return jnp.zeros_like(points[0]) if self.circle else super().center(points)
@@ -67,15 +62,12 @@ class Lattice(Engine):
         """The dimension of the points of the cells."""
         return 2 if self.circle else len(self.shape) - self.ordered
 
-    def _pairs(self, q: Array, k: Array) -> Engine:
-        return Dense() if len(q) * len(k) <= DENSE_PAIRS else Streamed().decided()
-
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _softmax(lattice: Lattice, with_mean: bool, q: Array, k: Array, b: Array, sight: Sight | None) -> tuple[Array, Array | None]:
-    """The fast sums where queries are as regular as the cells, else the pairs. A small change of the queries breaks what is regular about
-    them, so that a derivative in them goes through the pairs; one in the weights goes through the fast sums."""
-    pairs = lattice._pairs(q, k)
+def _softmax(lattice: Lattice, with_mean: bool, q: Array, k: Array, b: Array, sight: Sight | None) -> LogSumsAndMeans:
+    """The fast sums if queries are as regular as the cells, else sums over pairs. A change of the queries breaks their regularity, so that
+    derivatives in them are by pairs; those in the weights are by the fast sums."""
+    pairs = over_pairs(len(q), len(k))
     if lattice.ordered:
         regular, fast = _in_order(lattice.shape, q, sight), lambda *args: _over_order(lattice.shape, sight, *args)
     elif lattice.circle:
@@ -93,17 +85,17 @@ def _softmax_jvp(lattice, with_mean, primals, tangents):
         change = jnp.zeros_like(b) if still[2] else tangents[2]
         return jax.jvp(lambda b: _softmax.fun(lattice, with_mean, q, k, b, sight), (b,), (change,))
     changes = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype) if _is_zero(leaf) else leaf, tangents, is_leaf=_is_zero)
-    pairs = lattice._pairs(q, k)
+    pairs = over_pairs(len(q), len(k))
     _, found = jax.jvp(lambda q, k, b, sight: pairs.softmax(Rows(q, k, b, sight=sight), None, with_mean), primals, tuple(changes))
     return _softmax(lattice, with_mean, *primals), found
 
 
-def _is_zero(leaf: Any) -> bool:
+def _is_zero(leaf: object) -> bool:
     return isinstance(leaf, SymbolicZero)
 
 
 def _turns(q: Array, k: Array) -> Array:
-    """Whether queries are the keys turned by one angle and scaled by one factor."""
+    """Whether queries are the keys rotated by one angle and scaled by one factor."""
     slack = 1e3 * jnp.finfo(q.dtype).eps
     along, across = _turned(*jax.lax.stop_gradient((q, k)))
     off = jnp.maximum(jnp.ptp(along), jnp.ptp(across))
@@ -115,9 +107,9 @@ def _turned(q: Array, k: Array) -> tuple[Array, Array]:
     return dot(q, k), q[:, 1] * k[:, 0] - q[:, 0] * k[:, 1]
 
 
-def _on_circle(q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
+def _on_circle(q: Array, k: Array, b: Array, with_mean: bool) -> LogSumsAndMeans:
     """`sum_j w_j e^{r cos(t_i - s_j)}` by FFT. For the mean, in the frame of the query, the kernel is multiplied by the cosine and the sine
-    of `t_i - s_j`: its coefficients move by one."""
+    of `t_i - s_j`, which shifts its coefficients by one."""
     n = len(k)
     along, across = (jnp.mean(part) for part in _turned(q, k))
     r = jnp.sqrt(along**2 + across**2)
@@ -127,7 +119,7 @@ def _on_circle(q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Ar
     cosine, sine = jnp.asarray(np.cos(steps), q.dtype), jnp.asarray(np.sin(steps), q.dtype)
     kernel = jnp.exp(along * cosine - across * sine - r)
     modes, coefficients = jnp.fft.rfft(weights), jnp.fft.rfft(kernel)
-    # Round-off may bring the sum of a cell with next to nothing around it below zero.
+    # Where there is almost no mass around a cell, round-off may make its sum negative.
     least = jnp.finfo(q.dtype).eps * jnp.sum(weights) / n
     if not with_mean:
         return jnp.log(jnp.maximum(jnp.fft.irfft(modes * coefficients, n), least)) + top + r, None
@@ -160,7 +152,7 @@ def _is_product(shape: tuple[int, ...], q: Array) -> Array:
     return jnp.max(jnp.stack(spread)) <= 1e3 * jnp.finfo(q.dtype).eps * jnp.max(jnp.ptp(q, axis=0))
 
 
-def _on_box(shape: tuple[int, ...], q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
+def _on_box(shape: tuple[int, ...], q: Array, k: Array, b: Array, with_mean: bool) -> LogSumsAndMeans:
     """One axis after the other: log-sums over it, and the means of what has been summed so far."""
     d = len(shape)
     queries, keys = q.reshape(*shape, d), k.reshape(*shape, d)
@@ -180,14 +172,14 @@ def _on_box(shape: tuple[int, ...], q: Array, k: Array, b: Array, with_mean: boo
 
 
 def _in_order(shape: tuple[int, ...], q: Array, sight: Sight | None) -> Array:
-    """Whether the queries are the same at every order, and at the orders of the keys."""
+    """Whether the queries are the same at every order, and have the orders of the keys."""
     rows = jax.lax.stop_gradient(q).reshape(shape)
     same = jnp.max(jnp.ptp(rows, axis=0)) <= 1e3 * jnp.finfo(q.dtype).eps * jnp.max(jnp.abs(rows))
     return same if sight is None else same & jnp.all(sight.s == sight.tau)
 
 
-def _over_order(shape: tuple[int, ...], sight: Sight | None, q: Array, k: Array, b: Array, with_mean: bool) -> tuple[Array, Array | None]:
-    """For every order the mass that is seen from there, then sums over the line."""
+def _over_order(shape: tuple[int, ...], sight: Sight | None, q: Array, k: Array, b: Array, with_mean: bool) -> LogSumsAndMeans:
+    """For every order the mass that it sees, then sums over the line."""
     x, y, logs = q.reshape(shape)[0], k.reshape(shape)[0], b.reshape(shape)
     if sight is None:
         seen, level = jnp.ones((shape[0], shape[0]), q.dtype), jnp.zeros(shape[0], q.dtype)
@@ -201,9 +193,8 @@ def _over_order(shape: tuple[int, ...], sight: Sight | None, q: Array, k: Array,
     logs = jnp.where(some, jnp.log(jnp.where(some, mass, 1)) + top[None] + level[:, None], -jnp.inf)
     values = jnp.broadcast_to(y[None, :, None], (1, shape[1], shape[0])) if with_mean else jnp.zeros((0, shape[1], shape[0]), q.dtype)
     total, mean = sum_over_axis(x, y, logs.T, values)
-    # Who sees nobody has no average.
-    nobody = ~jnp.any(some, axis=1)
-    total = jnp.where(nobody[None], -jnp.inf, total)
+    # An order that sees no mass has the log-sum minus infinity.
+    total = jnp.where(~jnp.any(some, axis=1)[None], -jnp.inf, total)
     return total.T.reshape(-1), jnp.moveaxis(mean, 2, 1).reshape(1, -1).T if with_mean else None
 
 
@@ -212,12 +203,12 @@ def sum_over_axis(
 ) -> tuple[Float[Array, "m l"], Float[Array, "e m l"]]:
     """`log sum_j e^{x_i y_j + b_jl}` and the means of the values under these weights, for many lines l at once.
 
-    In tiles: with X, Y the middles of a tile of queries and one of keys, `x y = X y + (x - X) Y + (x - X)(y - Y)`. The first term goes to
+    In tiles: with X, Y the centers of a tile of queries and one of keys, `x y = X y + (x - X) Y + (x - X)(y - Y)`. The first term goes to
     the weights of the keys, which are scaled by their largest; the second to the result; the third, which is moderate, is a matrix.
     """
     if min(len(x), len(y)) <= 2 * TILE or logs.shape[1] < TILE:
         return _in_tiles(TILE, x, y, logs, values)
-    # Larger tiles are faster with many lines; they serve where kernels are wide.
+    # Larger tiles are faster for many lines, and possible if kernels are wide.
     largest = (WIDE / 2) ** 2 * jnp.max(jnp.abs(jnp.diff(x))) * jnp.max(jnp.abs(jnp.diff(y)))
     return jax.lax.cond(largest < 500, lambda: _in_tiles(WIDE, x, y, logs, values), lambda: _in_tiles(TILE, x, y, logs, values))
 
@@ -225,7 +216,7 @@ def sum_over_axis(
 def _in_tiles(
     size: int, x: Float[Array, " m"], y: Float[Array, " n"], logs: Float[Array, "n l"], values: Float[Array, "e n l"]
 ) -> tuple[Float[Array, "m l"], Float[Array, "e m l"]]:
-    """The same in tiles of one size."""
+    """The sums in tiles of this size."""
     m, count = len(x), values.shape[0]
     size = min(size, max(len(x), len(y)))
     queries = jnp.pad(x, (0, -m % size), mode="edge").reshape(-1, size)

@@ -1,4 +1,4 @@
-"""Planning a spectral sum on the host: how many modes, to what accuracy, which rows exactly; checked on a sample before it is trusted."""
+"""Plans of spectral sums, made on the host: modes, accuracy, exact rows. A plan is checked on a sample before it is used."""
 
 import dataclasses
 import importlib.util
@@ -20,13 +20,13 @@ from attnflow.sums.engines.spectral import LEAST_ROWS, ONLY_SOFTMAX, Transform, 
 from attnflow.sums.engines.tiled import Streamed
 from attnflow.sums.rows import Pairs, Rows
 
-# The largest grid of modes in 1, 2, 3 dimensions; FINUFFT doubles each side, at 16 bytes a mode.
+# The largest grid of modes in 1, 2, 3 dimensions; FINUFFT doubles each side, at 16 bytes per mode.
 MOST_MODES = {1: 2**22, 2: 2**22, 3: 2**21}
-# Rows that may be summed exactly, so many at a time that plans repeat.
+# Numbers of rows that may be summed exactly: few different ones, so that plans repeat.
 EXACT_ROWS = (16, 128, 1024, 4096)
-# The least accuracy of a series that is one.
+# The lowest accuracy of a series.
 COARSEST = 0.1
-# Room for a cloud that grows until the next plan.
+# Room for a cloud to grow until the next plan.
 ROOM = 1.3
 
 
@@ -36,17 +36,17 @@ class Spectral(Request):
 
     **Arguments:** `tolerance`: the error of the log-normalizer, and of the average relative to the size of the cloud; by default $10^{-9}$
     in float64, $10^{-4}$ in float32.
-    `circle`: whether tokens on a circle have the series of the circle, which they must not leave then.
+    `circle`: whether tokens on a circle are summed by the series of the circle, which they must not leave then.
 
     The modes are planned from the values of the tokens and the result is checked against exact sums of sampled rows. What cannot reach
     the tolerance is summed by `Streamed()`, with a warning. Results repeat to the tolerance, not bitwise. Inside `jit` and `grad` a plan
-    must be there already: `af.plan(law, mu, sums)` makes one; `solve` does it by itself, and again when the cloud has outgrown it.
+    must exist already: `af.plan(law, mu, sums)` makes one; `solve` makes one by itself, and another when the cloud has outgrown it.
     """
 
     tolerance: float | None = eqx.field(static=True, default=None)
-    circle: bool = eqx.field(static=True, default=True)
+    circle: bool = eqx.field(static=True, kw_only=True, default=True)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         flag("circle", self.circle)
         if self.tolerance is not None:
             positive("tolerance", self.tolerance)
@@ -72,12 +72,12 @@ class Spectral(Request):
 
 
 def installed() -> bool:
-    """Whether the library of the transforms is there."""
+    """Whether the library of the transforms is installed."""
     return importlib.util.find_spec("jax_finufft") is not None
 
 
 def check(pairs: Pairs) -> None:
-    """Raise if a spectral engine can never serve such a sum."""
+    """Raise if no spectral engine can serve such a sum."""
     if not installed():
         raise ValueError("a spectral sum needs jax-finufft, which is not installed; pip install jax-finufft, or use sums=af.Streamed()")
     if pairs.logit.dim not in MOST_MODES or not pairs.logit.keys_are_tokens:
@@ -87,14 +87,14 @@ def check(pairs: Pairs) -> None:
 
 
 def maskable(pairs: Pairs) -> bool:
-    """Whether there is a spectral form for the mask."""
+    """Whether there are spectral sums under the mask."""
     mask = pairs.atoms.mask
     return mask is None or (mask.causal and pairs.logit.dim == 2)
 
 
 class Extent(NamedTuple):
-    """The size of two clouds: of their box in balanced rows, plain and tilted, the product of their radii, and the error of taking them for
-    circles."""
+    """The size of two clouds: the extent of their box in balanced rows, plain and tilted; as circles, the product of their radii and the
+    error of taking them for circles."""
 
     plain: Array
     tilted: Array
@@ -103,19 +103,24 @@ class Extent(NamedTuple):
 
 
 def planned(tolerance: float | None, pairs: Pairs, on_circle: bool = True) -> tuple[Transform | None, str]:
-    """A plan that has been checked on sampled rows, or `None` and why not. Tokens on a circle have the series of the circle if they may."""
+    """A plan that was checked on sampled rows, or `None` and the reason. Tokens on a circle have the series of the circle if
+    `on_circle`."""
     double = pairs.x.dtype == jnp.float64
     tolerance = (1e-9 if double else 1e-4) if tolerance is None else tolerance
     floor = 2e-15 if double else 5e-7
     extent = _extent(pairs)
     circle = on_circle and pairs.logit.dim == 2 and math.isfinite(extent.product) and float(extent.off_circle) <= tolerance / SAFETY
     coarsest = min(max(tolerance / 30, floor), COARSEST)
-    if pairs.atoms.mask is not None:
-        return _masked(tolerance, circle, extent, coarsest, floor, pairs)
+    if (sight := pairs.sight) is not None:
+        if not circle:
+            return None, "the causal form is for tokens that stay on a circle"
+        if not (np.array_equal(sight.s, sight.tau) and (np.diff(np.asarray(sight.tau)) > 0).all()):
+            return None, "the causal form is for the tokens themselves, with distinct orders"
+        return _attempt(Transform(tolerance, (), coarsest, circle, causal=True), floor, extent, pairs)
     why = ""
     for tilted in (False,) if circle else (False, True):
         plan = Transform(tolerance, (), coarsest, circle, tilted)
-        # A guess of the least share saves a round or two; the sample decides.
+        # An estimate of the smallest share saves a round or two; the sample decides.
         plan = dataclasses.replace(plan, delta=max(plan.delta * min(1.0, float(_rim_share(plan, pairs))), floor))
         plan, why = _attempt(plan, floor, extent, pairs)
         if plan is not None:
@@ -124,46 +129,25 @@ def planned(tolerance: float | None, pairs: Pairs, on_circle: bool = True) -> tu
 
 
 def _attempt(plan: Transform, floor: float, extent: Extent, pairs: Pairs) -> tuple[Transform | None, str]:
-    """The plan with its modes, made more accurate until it holds on a sample, then with exact rows."""
+    """The plan with its modes, refined until it holds on a sample; at the highest accuracy, with exact rows."""
     while True:
         modes = _modes(plan, extent)
         if math.prod(modes) > MOST_MODES[len(modes)]:
-            return None, _too_many(modes)
+            return None, f"it would take at least {' x '.join(map(str, modes))} modes"
         plan = dataclasses.replace(plan, modes=modes)
         error, share = _try(plan, pairs)
         if SAFETY * error <= plan.tolerance:
             return plan, ""
+        if plan.delta == floor and plan.causal:
+            return None, f"the sums of some tokens are too small a part of what they see (error {error:.0e})"
         if plan.delta == floor:
             return _with_exact_rows(plan, pairs, error, share)
         plan = dataclasses.replace(plan, delta=max(0.1 * plan.delta * min(1.0, plan.tolerance / (SAFETY * error)), floor))
 
 
-def _masked(tolerance: float, circle: bool, extent: Extent, coarsest: float, floor: float, pairs: Pairs) -> tuple[Transform | None, str]:
-    """A causal plan, made more accurate until it holds on a sample."""
-    sight = pairs.sight
-    assert sight is not None
-    s, tau = np.asarray(sight.s), np.asarray(sight.tau)
-    if not circle:
-        return None, "the causal form is for tokens that stay on a circle"
-    if not (np.array_equal(s, tau) and (np.diff(tau) > 0).all()):
-        return None, "the causal form is for the tokens themselves, with distinct orders"
-    plan = Transform(tolerance, (), coarsest, circle, causal=True)
-    while True:
-        modes = _modes(plan, extent)
-        if modes[0] > MOST_MODES[1]:
-            return None, _too_many(modes)
-        plan = dataclasses.replace(plan, modes=modes)
-        error, _ = _try(plan, pairs)
-        if SAFETY * error <= tolerance:
-            return plan, ""
-        if plan.delta == floor:
-            return None, f"the sums of some tokens are too small a part of what they see (error {error:.0e})"
-        plan = dataclasses.replace(plan, delta=max(0.1 * plan.delta * min(1.0, tolerance / (SAFETY * error)), floor))
-
-
 def _with_exact_rows(plan: Transform, pairs: Pairs, error: float, share: np.ndarray) -> tuple[Transform | None, str]:
-    """The same plan with as many exact rows as it needs, if those are few."""
-    # The error of a row goes like 1 / share; the worst row of the sample says how, unless its sum is lost altogether.
+    """The plan with as many exact rows as it needs, if those are few."""
+    # The error of a row is proportional to 1 / share; the worst row of the sample gives the factor, unless its sum is below the error.
     needed = SAFETY * error / plan.tolerance * float(np.fmax(share, 0).min()) * 2 if math.isfinite(error) else 0.0
     count = int((~(share >= max(needed, 4 * plan.delta / plan.tolerance))).sum())
     for most in EXACT_ROWS:
@@ -178,7 +162,7 @@ def _with_exact_rows(plan: Transform, pairs: Pairs, error: float, share: np.ndar
 
 
 def merged(engines: Sequence[Engine]) -> Engine | None:
-    """One engine that serves where each of these does; `None` for none."""
+    """One engine that serves in place of each of these; `None` if there are none."""
     plans = [engine for engine in engines if isinstance(engine, Transform)]
     if not plans:
         return engines[0] if engines else None
@@ -205,13 +189,13 @@ def _try(plan: Transform, pairs: Pairs) -> tuple[float, np.ndarray]:
 
 @eqx.filter_jit
 def _rows(plan: Transform, pairs: Pairs) -> Rows:
-    return plan.rows(pairs).weighed()
+    return plan.rows(pairs).weighted()
 
 
 @eqx.filter_jit
 def _rim_share(plan: Transform, pairs: Pairs) -> Array:
-    """The least share among queries at the rim of the cloud."""
-    q, k, b = plan.rows(pairs).weighed()[:3]
+    """The smallest share among queries at the rim of the cloud."""
+    q, k, b = plan.rows(pairs).weighted()[:3]
     rim = lowest_rows(-jnp.sum((q - jnp.mean(q, axis=0)[None]) ** 2, axis=1), LEAST_ROWS)
     return jnp.min(share_of(plan, q, k, b, rim))
 
@@ -238,13 +222,9 @@ def _modes(plan: Transform, extent: Extent) -> tuple[int, ...]:
     return tuple(_bucket(ROOM * reach * (w + reach) / math.pi + 2) for w in np.asarray(extents).tolist())
 
 
-def _too_many(modes: tuple[int, ...]) -> str:
-    return f"it would take at least {' x '.join(map(str, modes))} modes"
-
-
 def _bucket(least: float) -> int:
-    """The next power of two, or three halves of one: transforms like it, and few different plans are compiled. What is not finite is more
-    than any plan has."""
+    """The next power of two, or three halves of one: transforms of such sizes are fast, and few different plans are compiled. What is not
+    finite becomes more than any plan may have."""
     least = least if least < 2.0**60 else 2.0**60
     power = 2 ** int(math.log2(max(least, 16)))
     return next(size for size in (power, 3 * power // 2, 2 * power) if size >= least)

@@ -1,45 +1,45 @@
 """Sums in O(n log n): the kernel as a Fourier series, its sums by non-uniform fast Fourier transforms (FINUFFT, arXiv:1808.06736).
 
-Two series. On R^1, R^2, R^3, and so on S^2, with rows q, k balanced by a matrix to be of one size,
+There are two series. On R^1, R^2, R^3, and therefore on S^2, with rows q, k balanced by a matrix to be of one size,
 
     e^{<q,k>} = e^{|q|^2/2} e^{|k|^2/2} e^{-|q-k|^2/2},
 
-and the Gaussian is a Fourier series on a box with room for its tail. On the circle `e^{<q,k>} = e^{r cos(a)}`, r = |q||k|, is a series of
-its own (`circle.py`). A sum is then one transform of the keys and one to the queries; the mean of the keys comes from the gradient of the
-same series.
+and the Gaussian is a Fourier series on a box with room for its tail. On the circle `e^{<q,k>} = e^{r cos(a)}`, r = |q||k|, has a series of
+its own (`circle.py`). A sum is then one transform from the keys and one to the queries; the mean of the keys is the gradient of the same
+series.
 
-The error is absolute, so its share of a query's sum grows as that sum falls below the total. The few queries with the least are summed
-exactly if the plan says so. A cloud that has outgrown its plan gives NaN, and so does a query whose sum is lost in the error.
+The error is absolute, so that the relative error of a query grows as its sum falls below the total. The few queries with the smallest sums
+are summed exactly if the plan says so. A cloud that has outgrown its plan gives NaN, and so does a query whose sum is below the error.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
-from attnflow.sums.engines.base import Engine
+from attnflow.sums.engines.base import Engine, Kernel, LogSumsAndMeans
 from attnflow.sums.engines.circle import DEGREE, angles, coefficients, powers, rings
 from attnflow.sums.engines.tiled import Streamed
 from attnflow.sums.mask import Sight
 from attnflow.sums.rows import Rows
 
-# Rows of a certificate: so many at random, and so many of those with the least sum.
+# Rows of a certificate: this many at random, and this many of those with the smallest sums.
 RANDOM_ROWS, LEAST_ROWS = 96, 32
 
 
 class Transform(Engine):
     """A spectral engine with its plan; `Spectral(tolerance).fit(...)` makes one.
 
-    - `modes`: how many Fourier modes in each direction; `circle`: whether they are angles.
+    - `modes`: the number of Fourier modes in each direction; `circle`: whether the series is that of the circle.
     - `delta`: the accuracy of the series and of its transforms, relative to the sum of all weights.
-    - `tilted`: whether the middle of the queries is made a weight of the keys; if not, it sets the clouds apart.
-    - `exact`: how many queries, those of least sum, are summed exactly.
+    - `tilted`: whether the mean of the queries is moved into the weights of the keys; if not, the two clouds may lie apart.
+    - `exact`: the number of queries, those of smallest sum, that are summed exactly.
     - `causal`: whether it is for tokens on a circle under a causal mask, and for nothing else.
     """
 
@@ -53,15 +53,13 @@ class Transform(Engine):
 
     planned = True
 
-    def softmax(
-        self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True
-    ) -> tuple[Float[Array, " m"], Float[Array, "m e"] | None]:
+    def softmax(self, rows: Rows, values: Float[Array, "n e"] | None = None, with_mean: bool = True) -> LogSumsAndMeans:
         sight = rows.sight
         if values is not None:
             raise ValueError("spectral sums average the tokens themselves, got other values; use sums=af.Streamed()")
         if self.causal != (sight is not None) or not (sight is None or sight.mask.causal):
             raise ValueError(f"a spectral plan made {'for' if self.causal else 'without'} a causal mask got another; make it with af.plan")
-        q, k, b = rows.q, rows.k, rows.weighed().b
+        q, k, b = rows.q, rows.k, rows.weighted().b
         if sight is not None:
             from attnflow.sums.engines.causal import causal_sums
 
@@ -69,13 +67,13 @@ class Transform(Engine):
         try:
             log_sum, mean, _, _ = sums_of(self, q, k, b, with_mean)
         except AttributeError as error:
-            # The transforms' own batching rule asks current JAX for what it no longer has.
+            # The batching rule of the transforms asks JAX for what it no longer has.
             if "batching" not in str(error):
                 raise
             raise ValueError("a spectral sum cannot be vmapped; use jax.lax.map, or sums=af.Streamed()") from error
         return log_sum, mean
 
-    def pointwise(self, kernel: Callable, rows: Rows, values: Float[Array, "n e"]) -> Float[Array, "m e"]:
+    def pointwise(self, kernel: Kernel, rows: Rows, values: Float[Array, "n e"]) -> Float[Array, "m e"]:
         raise ValueError(ONLY_SOFTMAX)
 
     def largest(self, rows: Rows) -> Float[Array, " m"]:
@@ -84,10 +82,10 @@ class Transform(Engine):
     def center(self, points: Float[Array, "n d"]) -> Float[Array, " d"]:
         return jnp.zeros_like(points[0]) if self.circle else super().center(points)
 
-    def report(self, rows: Rows) -> dict[str, PyTree]:
-        q, k, b = jax.lax.stop_gradient((rows.q, rows.k, rows.weighed().b))
+    def report(self, rows: Rows) -> dict[str, Any]:
+        q, k, b = jax.lax.stop_gradient((rows.q, rows.k, rows.weighted().b))
         error, _, fill = certificate(self, q, k, b, rows.sight)
-        # A sample may miss the token that is farthest off the circle; how far that is, is known.
+        # A sample may miss the token that is farthest off the circle; that distance is known.
         return {"sums": {"error": error + rings(q, k).error if self.circle else error, "fill": fill}}
 
     @property
@@ -101,6 +99,10 @@ ONLY_SOFTMAX = (
     "spectral sums serve softmax, unnormalized and Sinkhorn laws and energies, got a law that is not smooth in the logit or not "
     "exponential; use sums=af.Streamed()"
 )
+
+
+# From the sums over the gradient of a series, in the frame of the query, to the means of the keys.
+ToMean: TypeAlias = Callable[[Float[Array, "d m"]], Float[Array, "m d"]]
 
 
 class Series(NamedTuple):
@@ -145,7 +147,7 @@ def _in_space(plan: Transform, with_mean: bool, q: Array, k: Array, b: Array) ->
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _on_circle(plan: Transform, with_mean: bool, q: Array, k: Array, b: Array) -> tuple[Array, Array | None, Array, Array]:
-    """The sums with all lengths equal; derivatives are those of the sums with their own lengths, to second order in these."""
+    """The sums as if all lengths were equal. Derivatives are those of the sums with the actual lengths, exact to second order."""
     return _sums(plan, with_mean, *_circle(plan, 0, q, k, b))
 
 
@@ -155,14 +157,14 @@ def _on_circle_jvp(plan, with_mean, primals, tangents):
     return _on_circle(plan, with_mean, *primals), change
 
 
-def _sums(plan: Transform, with_mean: bool, series: Series, to_mean: Any) -> tuple[Array, Array | None, Array, Array]:
+def _sums(plan: Transform, with_mean: bool, series: Series, to_mean: ToMean) -> tuple[Array, Array | None, Array, Array]:
     """The sums of a series, its shares and its fill."""
     count = len(series.coefficients) if with_mean else 1
     top = jax.lax.stop_gradient(jnp.max(series.strength))
     weights = jnp.exp(series.strength - top)
     values = _evaluate(plan, series, weights, count)
     share = values[0] / jnp.sum(weights)
-    # A row whose sum is lost in the error, as of queries that the plan was not made for, gives NaN. A certified row is far from it.
+    # A sum below the error, as that of a query which the plan was not made for, is NaN. A certified row is far from that.
     positive = share > least_share(plan)
     total = jnp.where(positive, values[0], 1)
     log_sum = jnp.where(positive, jnp.log(total) + top + series.offset, jnp.nan)
@@ -171,15 +173,15 @@ def _sums(plan: Transform, with_mean: bool, series: Series, to_mean: Any) -> tup
 
 
 def least_share(plan: Transform) -> float:
-    """The share below which a sum is lost in the error."""
+    """The share below which a sum is no larger than its error."""
     return 1e-3 * plan.delta / plan.tolerance
 
 
 def certificate(plan: Transform, q: Array, k: Array, b: Array, sight: Sight | None = None) -> tuple[Array, Array, Array]:
-    """The largest error met on a sample of rows against the exact sum, the shares of all rows, and how much of the plan is used.
+    """The largest error on a sample of rows, whose exact sums are computed, the shares of all rows, and how much of the plan is used.
 
-    The error of a row is that of its log-sum, or of its mean relative to the largest key, whichever is more. The sample has rows at random
-    and the rows with the least share, on which the error is largest.
+    The error of a row is that of its log-sum, or of its mean relative to the largest key, whichever is larger. The sample has rows at
+    random and rows with the smallest shares, on which the error is largest.
     """
     if sight is None:
         log_sum, mean, share, fill = sums_of(plan, q, k, b, True)
@@ -201,7 +203,7 @@ def certificate(plan: Transform, q: Array, k: Array, b: Array, sight: Sight | No
 
 
 def lowest_rows(values: Float[Array, " n"], count: int) -> Array:
-    """The row of the least value in each of `count` parts of the rows: the least of all is among them, and sorting takes longer."""
+    """The row of the smallest value in each of `count` parts of the rows: the smallest of all is among them, and sorting takes longer."""
     count = min(count, len(values))
     parts = jnp.pad(values, (0, -len(values) % count), constant_values=jnp.inf).reshape(-1, count)
     return jnp.argmin(parts, axis=0) * count + jnp.arange(count)
@@ -223,9 +225,9 @@ def _evaluate(plan: Transform, series: Series, weights: Array, count: int) -> Fl
     from jax_finufft import nufft1, nufft2
 
     kind = jnp.result_type(weights.dtype, jnp.complex64)
-    # The transforms' own error adds to that of the series.
+    # The error of the transforms adds to that of the series.
     accuracy = plan.delta / 2
-    # The library reads memory at the points' places: a NaN must not reach it. The result is NaN all the same.
+    # FINUFFT reads memory at the places of the points, so that no NaN may reach it. The result is NaN all the same.
     sources, targets = (jnp.where(jnp.isfinite(rows), rows, 0).T for rows in (series.sources, series.targets))
     strengths, degrees = jnp.stack([weights * by for by in series.sources_by]), len(series.targets_by)
     modes = nufft1(plan.modes, strengths.astype(kind), *sources, iflag=-1, eps=accuracy)
@@ -242,7 +244,7 @@ def _evaluate(plan: Transform, series: Series, weights: Array, count: int) -> Fl
     return jnp.stack([sum(found[degrees * c + i] * by for i, by in enumerate(series.targets_by)) for c in range(count)])
 
 
-def _gaussian(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, Any]:
+def _gaussian(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, ToMean]:
     """The series of `e^{-|q-k|^2/2}` on a box: the joint extent of balanced queries and keys, and room for the kernel's tail."""
     queries, keys, tilt, to_query = balanced(q, k, plan.tilted)
     strength = b + 0.5 * jnp.sum(keys**2, axis=1) + tilt
@@ -265,8 +267,8 @@ def _gaussian(plan: Transform, q: Array, k: Array, b: Array) -> tuple[Series, An
     return series, to_mean
 
 
-def _circle(plan: Transform, degree: int, q: Array, k: Array, b: Array) -> tuple[Series, Any]:
-    """The series of `e^{r cos(t - s)}` for queries of one length and keys of one length, to this degree in what each is off it."""
+def _circle(plan: Transform, degree: int, q: Array, k: Array, b: Array) -> tuple[Series, ToMean]:
+    """The series of `e^{r cos(t - s)}` for queries of one length and keys of one length, to this degree in the deviations from these."""
     ring, count = rings(q, k, degree), plan.modes[0]
     r = ring.length * ring.radius
     turn = angles(count)
@@ -286,7 +288,7 @@ def balanced(q: Array, k: Array, tilted: bool) -> tuple[Array, Array, Array, Arr
     """Queries and keys of the same spread, `<q, k> = <q', k'> + tilt`, with `k' = M k` and `q' = M^-T q`, and M^-T.
 
     `M^T M` is the geometric mean of `C_k^-1` and `C_q`, the second moments; for q = A y, k = y and a symmetric positive A it is A. If
-    tilted, q' is moved to its middle c and the tilt is `<c, k>`.
+    tilted, the mean c of q is subtracted first, and the tilt is `<c, k>`.
     """
     middle = jax.lax.stop_gradient(jnp.mean(q, axis=0))
     M, to_query = jax.lax.stop_gradient(_balance(q - middle[None], k))
@@ -300,7 +302,7 @@ def _balance(q: Array, k: Array) -> tuple[Array, Array]:
     C_q, C_k = _spread(q), _spread(k)
     d, size_k = len(C_k), jnp.trace(C_k) / len(C_k)
     size_k = jnp.where(size_k > 0, size_k, 1)
-    # Flat directions and single points: a little spread, so that nothing is divided by zero, and logits as small as they are.
+    # Flat directions and single points get a little spread, so that nothing is divided by zero and small logits stay small.
     size_q = jnp.maximum(jnp.trace(C_q) / d, tiny / size_k)
     C_q, C_k = C_q + tiny * size_q * jnp.eye(d, dtype=q.dtype), C_k + tiny * size_k * jnp.eye(d, dtype=q.dtype)
     # With C_k = L L^T and L^T C_q L = U D U^T this is M = D^{1/4} U^T L^{-1}, in principal axes.

@@ -1,16 +1,17 @@
 """Logits of learned matrices: a scalar product or a squared distance of `Q x` and `K y`."""
 
-from typing import Any
+import dataclasses
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from attnflow._types import ArrayLike, Scalar
 from attnflow.numerics.arrays import Numbers, array, floats, known, on_host, positive
 from attnflow.numerics.linalg import is_psd
-from attnflow.numerics.rows import dot, numbers, times
-from attnflow.sums.logits.logit import Logit
+from attnflow.numerics.rows import array_namespace, dot, times
+from attnflow.sums.logits.logit import Logit, RowsAndTerms
 from attnflow.sums.logits.quadratic import FEW, Gap, Quadratic
 
 
@@ -18,7 +19,7 @@ class Factored(Logit):
     r"""$s \langle Q x + a, K y + b\rangle$, or `squared` $-\frac{s}{2} |Q x - K y|^2$, with the `scale` $s$, for heads of dimension
     $p < d$: rows are `[n, p]`, and nothing of size $d \times d$ is formed.
 
-    `query` and `key` are `[p, d]`; a `key` of `None` is the same matrix as the query's, which makes the mixed term positive semidefinite.
+    `query` and `key` are `[p, d]`; a `key` of `None` means $K = Q$, which makes the mixed term positive semidefinite.
     """
 
     query: Float[Array, "p d"]
@@ -64,12 +65,10 @@ class Factored(Logit):
     def _key(self) -> Float[Numbers, "p d"]:
         return self.query if self.key is None else self.key
 
-    def queries(
-        self, x: Float[Numbers, "m d"], order: Float[Numbers, " m"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "m p"], Float[Numbers, " m"]]:
+    def queries(self, x: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         r"""$q = s (Q x + a)$ and $\langle q, K c + b\rangle$; squared $q = s u$ and $-\frac{s}{2} |u|^2$ with $u = Q x - K c$."""
         if self.squared:
-            # For Q = K the center falls out before anything is rounded.
+            # For Q = K the center cancels before anything is rounded.
             u = times(x - c[None], self.query) + ((self.query - self._key) @ c)[None]
             return self.scale * u, -0.5 * self.scale * dot(u, u)
         q = times(x, self.query)
@@ -77,21 +76,17 @@ class Factored(Logit):
         shift = self._key @ c
         return q, q @ (shift if self.key_bias is None else shift + self.key_bias)
 
-    def keys(
-        self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "n p"], Float[Numbers, " n"]]:
+    def keys(self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         r"""$k = K (y - c)$ and 0; squared $-\frac{s}{2} |k|^2$."""
         k = times(y - c[None], self._key)
-        return k, -0.5 * self.scale * dot(k, k) if self.squared else numbers(k).zeros(len(k), k.dtype)
+        return k, -0.5 * self.scale * dot(k, k) if self.squared else array_namespace(k).zeros(len(k), k.dtype)
 
     def scaled(self, factor: Float[Array, ""]) -> "Factored":
-        return Factored(self.query, self.key, self.query_bias, self.key_bias, factor * self.scale, self.squared)
+        return dataclasses.replace(self, scale=factor * self.scale)
 
     def pulled_back(self, matrix: Float[Array, "d d"] | Float[Array, " d"]) -> "Factored":
-        r"""The logit $(x, y) \mapsto \ell(E x, E y)$ for a matrix $E$, or for its diagonal."""
-        Q, K = (None if M is None else M @ matrix if matrix.ndim == 2 else M * matrix[None] for M in (self.query, self.key))
-        assert Q is not None
-        return Factored(Q, K, self.query_bias, self.key_bias, self.scale, self.squared)
+        query, key = (None if M is None else M @ matrix if matrix.ndim == 2 else M * matrix[None] for M in (self.query, self.key))
+        return dataclasses.replace(self, query=query, key=key)
 
     def mixed(self) -> "Factored":
         return Factored(self.query, self.key, None, None, self.scale, self.psd)
@@ -100,16 +95,23 @@ class Factored(Logit):
         return self if self.key is None else Factored(self.key, self.query, None, None, self.scale)
 
 
-def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = None, key_bias: Any = None) -> Quadratic | Factored:
+def dot_product(
+    query: ArrayLike,
+    key: ArrayLike,
+    temperature: Scalar = 1.0,
+    *,
+    query_bias: ArrayLike | None = None,
+    key_bias: ArrayLike | None = None,
+) -> Quadratic | Factored:
     r"""$\langle Q x + a, K y + b\rangle / T$ at the `temperature` $T$, with the biases $a$ and $b$ of trained models, zero if not given.
 
     $A = K^\top Q / T$, $p = K^\top a / T$, $r = Q^\top b / T$, the constant $\langle a, b\rangle / T$, $P = R = 0$.
 
     **Arguments:** `query` and `key` are `[p, d]`, `query_bias` and `key_bias` `[p]`. For $p < d$, $d > 3$, the matrices are kept as they
-    are, and $A$ is formed only where it is asked for.
+    are, and $A$ is formed only where it is needed.
     """
-    Q, K, T = _matrices(query, key, temperature)
-    a, b = _bias("query_bias", query_bias, Q), _bias("key_bias", key_bias, K)
+    Q, K, T = matrices(query, key, temperature)
+    a, b = bias_for("query_bias", query_bias, Q), bias_for("key_bias", key_bias, K)
     if _is_low_rank(Q):
         return Factored(Q, None if _same(query, key, Q, K) else K, a, b, on_host(lambda T: 1 / T, T))
     A = on_host(lambda K, Q, T: K.T @ Q / T, K, Q, T)
@@ -123,9 +125,9 @@ def dot_product(query: Any, key: Any, temperature: Any = 1.0, query_bias: Any = 
     )
 
 
-def squared_distance(query: Any, key: Any, temperature: Any = 1.0) -> Quadratic | Factored:
+def squared_distance(query: ArrayLike, key: ArrayLike, temperature: Scalar = 1.0) -> Quadratic | Factored:
     r"""$-|Q x - K y|^2 / T$ at the `temperature` $T$: $A = 2 K^\top Q / T$, $P = 2 K^\top K / T$, $R = 2 Q^\top Q / T$."""
-    Q, K, T = _matrices(query, key, temperature)
+    Q, K, T = matrices(query, key, temperature)
     if _is_low_rank(Q):
         return Factored(Q, None if _same(query, key, Q, K) else K, None, None, on_host(lambda T: 2 / T, T), squared=True)
     A, P, R = on_host(lambda K, Q, T: (2 * K.T @ Q / T, 2 * K.T @ K / T, 2 * Q.T @ Q / T), K, Q, T)
@@ -133,7 +135,7 @@ def squared_distance(query: Any, key: Any, temperature: Any = 1.0) -> Quadratic 
 
 
 def _gap(same: bool, Q: Array, K: Array, sharpness: Array) -> Gap:
-    """The squared distance between `Q x` and `K y`; what is known of the matrices is used."""
+    """The squared distance between `Q x` and `K y`, in its simplest form if the matrices are known."""
     same = same or _same(None, 0, Q, K)
     if not (same and known(Q) and Q.shape[0] == Q.shape[1]):
         return Gap(sharpness, Q, None if same else K)
@@ -144,15 +146,16 @@ def _gap(same: bool, Q: Array, K: Array, sharpness: Array) -> Gap:
 
 
 def _is_low_rank(Q: Array) -> bool:
-    """Whether rows of the head are shorter than tokens. In at most three dimensions fast sums work on the tokens themselves."""
+    """Whether to keep the factors: rows are shorter than tokens, and there are too many dimensions for fast sums of tokens themselves."""
     return Q.shape[0] < Q.shape[1] and Q.shape[1] > FEW
 
 
-def _same(query: Any, key: Any, Q: Array, K: Array) -> bool:
+def _same(query: object, key: object, Q: Array, K: Array) -> bool:
     return query is key or (known(Q, K) and np.array_equal(Q, K))
 
 
-def _matrices(query: Any, key: Any, temperature: Any) -> tuple[Array, Array, Array]:
+def matrices(query: ArrayLike, key: ArrayLike, temperature: Scalar) -> tuple[Array, Array, Array]:
+    """The matrices and the temperature that a user gives, as arrays of one precision."""
     Q, K, T = floats("query", query, "p d"), floats("key", key, "p d"), positive("temperature", temperature)
     if Q.shape != K.shape:
         raise ValueError(f"query and key must have the same shape [p, d], got {list(Q.shape)} and {list(K.shape)}")
@@ -160,10 +163,11 @@ def _matrices(query: Any, key: Any, temperature: Any) -> tuple[Array, Array, Arr
     return array(Q, dtype), array(K, dtype), array(T, dtype)
 
 
-def _bias(name: str, value: Any, matrix: Array) -> Array | None:
+def bias_for(name: str, value: ArrayLike | None, matrix: Array) -> Array | None:
+    """The bias that a user gives for the rows of a matrix."""
     if value is None:
         return None
     bias = array(floats(name, value, "p"), matrix.dtype)
     if len(bias) != len(matrix):
-        raise ValueError(f"{name} must have one entry a row of query and key, {len(matrix)}, got {len(bias)}")
+        raise ValueError(f"{name} must have one entry per row of query and key, {len(matrix)}, got {len(bias)}")
     return bias

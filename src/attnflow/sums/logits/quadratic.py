@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,12 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from attnflow._check import flag, instance
-from attnflow.numerics.arrays import Numbers, stored
-from attnflow.numerics.rows import dot, numbers, times
-from attnflow.sums.logits.logit import Logit
+from attnflow.numerics.arrays import Numbers, check_array
+from attnflow.numerics.rows import array_namespace, dot, times
+from attnflow.sums.logits.logit import Logit, RowsAndTerms
 
-# Up to this many coordinates the logits of a squared distance are sums of squared differences. They keep digits that scalar products lose,
-# and an exponential takes longer than either.
+# Up to this many coordinates the logits of a squared distance are sums of squared differences. These keep digits that scalar products lose,
+# and cost less than the exponential that follows.
 FEW = 3
 
 
@@ -61,8 +60,8 @@ class Quadratic(Logit):
     $$\ell(x, y) = \langle y, A x\rangle - \tfrac12 \langle y, P y\rangle - \tfrac12 \langle x, R x\rangle
     + \langle p, y\rangle + \langle r, x\rangle + c.$$
 
-    $P$ and $R$ are symmetric; `None` is zero, and $c$ is the `constant`. The terms of degree one come from the biases of trained models.
-    Softmax and hardmax do not see $R$, $r$ and the constant; Sinkhorn sees $A$ only. `psd` is a static fact found at construction: $A$ is
+    $P$ and $R$ are symmetric; `None` means zero, and $c$ is the `constant`. The terms of degree one come from the biases of trained models.
+    Softmax and hardmax do not depend on $R$, $r$ and the constant; Sinkhorn depends on $A$ only. `psd` says that $A$ is known to be
     symmetric positive semidefinite, which lets Sinkhorn use its fast symmetric update.
 
     `gap` is a squared distance whose mixed term is $\langle y, A x\rangle$, where one is known; `squared` says that it is the whole logit.
@@ -74,13 +73,13 @@ class Quadratic(Logit):
     p: Float[Array, " d"] | None = None
     r: Float[Array, " d"] | None = None
     constant: Float[Array, ""] | None = None
-    psd: bool = eqx.field(static=True, default=False)  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
-    gap: Gap | None = None
-    squared: bool = eqx.field(static=True, default=False)
+    psd: bool = eqx.field(static=True, kw_only=True, default=False)  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+    gap: Gap | None = eqx.field(kw_only=True, default=None)
+    squared: bool = eqx.field(static=True, kw_only=True, default=False)
 
     keys_are_tokens = True
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         d = _shaped("A", self.A, "d d")[1]
         forms = (("P", self.P, "d d"), ("R", self.R, "d d"), ("p", self.p, "d"), ("r", self.r, "d"), ("constant", self.constant, ""))
         for name, form, shape in forms:
@@ -93,12 +92,10 @@ class Quadratic(Logit):
 
     @property
     def dim(self) -> int:
-        """The dimension $d$ of the tokens."""
         return self.A.shape[1]
 
     @property
     def differences(self) -> Gap | None:
-        """The squared distance that this logit is, where it is computed from differences."""
         if not self.squared or self.gap is None:
             return None
         return self.gap if (self.dim if self.gap.query is None else len(self.gap.query)) <= FEW else None
@@ -107,9 +104,7 @@ class Quadratic(Logit):
     def form(self) -> "Quadratic":
         return self
 
-    def queries(
-        self, x: Float[Numbers, "m d"], order: Float[Numbers, " m"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "m d"], Float[Numbers, " m"]]:
+    def queries(self, x: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         r"""With $x = c + u$ and $y = c + k$,
 
         $$q = A u + (A - P) c + p, \qquad a = \langle u, (A^\top - R) c + r\rangle + \tfrac12 \langle c, (2A - P - R) c\rangle
@@ -135,12 +130,10 @@ class Quadratic(Logit):
             rest = rest - 0.5 * dot(times(u, R.T), u)
         return times(u, A) + shift[None], rest
 
-    def keys(
-        self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]
-    ) -> tuple[Float[Numbers, "n d"], Float[Numbers, " n"]]:
+    def keys(self, y: Float[Numbers, "n d"], order: Float[Numbers, " n"] | None, c: Float[Numbers, " d"]) -> RowsAndTerms:
         r"""$k = y - c$ and $b = -\tfrac12 \langle k, P k\rangle$."""
         k = y - c[None]
-        return k, numbers(k).zeros(len(k), k.dtype) if self.P is None else -0.5 * dot(times(k, self.P.T), k)
+        return k, array_namespace(k).zeros(len(k), k.dtype) if self.P is None else -0.5 * dot(times(k, self.P.T), k)
 
     def pulled_back(self, matrix: Float[Array, "d d"] | Float[Array, " d"]) -> "Quadratic":
         r"""The logit $(x, y) \mapsto \ell(E x, E y)$ for a matrix $E$, or for its diagonal: $E^\top A E$, $E^\top P E$, $E^\top R E$,
@@ -155,15 +148,14 @@ class Quadratic(Logit):
             A, P, R = (None if form is None else E.T @ form @ E for form in (self.A, self.P, self.R))
             p, r = (None if form is None else E.T @ form for form in (self.p, self.r))
         assert A is not None
-        return Quadratic((A + A.T) / 2 if self.psd else A, P, R, p, r, self.constant, self.psd, gap, self.squared)
+        return Quadratic((A + A.T) / 2 if self.psd else A, P, R, p, r, self.constant, psd=self.psd, gap=gap, squared=self.squared)
 
     def scaled(self, factor: Float[Array, ""]) -> "Quadratic":
-        """The logit times a factor that is not negative."""
-        A, P, R, p, r, constant = jax.tree.map(lambda form: factor * form, (self.A, self.P, self.R, self.p, self.r, self.constant))
-        return Quadratic(A, P, R, p, r, constant, self.psd, None if self.gap is None else self.gap.scaled(factor), self.squared)
+        forms = jax.tree.map(lambda form: factor * form, (self.A, self.P, self.R, self.p, self.r, self.constant))
+        return Quadratic(*forms, psd=self.psd, gap=None if self.gap is None else self.gap.scaled(factor), squared=self.squared)
 
     def mixed(self) -> "Quadratic":
-        r"""What a doubly stochastic kernel sees of a logit, its mixed term: as $-\frac12 \langle x - y, A (x - y)\rangle$ for a positive
+        r"""The mixed term alone: as $-\frac12 \langle x - y, A (x - y)\rangle$ for a positive
         semidefinite $A$, whose potentials are small, else as $\langle y, A x\rangle$."""
         if not self.psd:
             return Quadratic(self.A)
@@ -171,7 +163,6 @@ class Quadratic(Logit):
         return Quadratic(self.A, self.A, self.A, psd=True, gap=gap, squared=gap is not None)
 
     def swapped(self) -> "Quadratic":
-        """The mixed logit with queries and keys in each other's place."""
         return self if self.psd else Quadratic(self.A.T)
 
 
@@ -188,9 +179,9 @@ def squares(
     return functools.reduce(jnp.add, ((a[:, None] - b[None]) ** 2 for a, b in zip(q, k, strict=True)))
 
 
-def _shaped(name: str, form: Any, shape: str) -> tuple[int, ...]:
-    """The shape of an array that a logit is made of, refused if it is none."""
-    stored(name, form, shape)
-    if form.ndim == 2 and form.shape[0] != form.shape[1]:
-        raise ValueError(f"{name} must be square [d, d], got {list(form.shape)}")
-    return form.shape
+def _shaped(name: str, form: object, shape: str) -> tuple[int, ...]:
+    """The shape of an array that a logit is made of, which is checked."""
+    found = check_array(name, form, shape).shape
+    if len(set(found)) > 1:
+        raise ValueError(f"{name} must be square [d, d], got {list(found)}")
+    return found

@@ -1,9 +1,10 @@
-"""Compiled kernels for softmax sums on the processor. Where they are missing XLA's tiles serve, with the same sums to rounding.
+"""Compiled kernels for softmax sums on the CPU. Where there are none, XLA evaluates the same sums in tiles, with the same result up to
+round-off.
 
-They are compiled once, when a run first needs them: sums over more than 2^21 pairs, `Streamed` ones, and sweeps on the circle do, a
-few hundred tokens do not. That run waits, about ten seconds, and a line on stderr says so. We do not let XLA serve meanwhile: then the
-numbers of the first run would differ from those of the second in their last digits. `python -m attnflow.sums.native` compiles them
-beforehand, `attnflow version` says whether they are on or why not, and `path.stats` which sums ran. The environment variable
+They are compiled once, when a run first needs them: sums over more than 2^21 pairs, `Streamed` ones, and sweeps on the circle need them, a
+few hundred tokens do not. That run waits for about ten seconds, and a line on stderr says so. XLA does not evaluate the sums meanwhile,
+because then the first run and the second would differ in their last digits. `python -m attnflow.sums.native` compiles the kernels
+beforehand, `attnflow version` says whether they are in use or why not, and `path.stats` which sums ran. The environment variable
 `ATTNFLOW_NATIVE=0` turns them off. Within a process the answer never changes.
 """
 
@@ -13,7 +14,7 @@ import pathlib
 import sys
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +28,8 @@ KERNELS = ("softmax", "planar")
 
 
 class Kernel(NamedTuple):
-    """The file of the kernels that are in use, or why there is none and the cure, in one line. They are `pending` if nothing is in the way
-    and the first run that needs them compiles them."""
+    """The file of the kernels that are in use, or in one line why there is none and the cure. They are `pending` if the first run that
+    needs them will compile them."""
 
     file: pathlib.Path | None
     why: str = ""
@@ -40,14 +41,14 @@ class Kernel(NamedTuple):
 
 
 def available() -> bool:
-    """Whether the kernels can be called. They are compiled now if they were not and can be."""
-    return _turned_off() is None and _settle(compiling=True).on
+    """Whether the kernels can be called. If they can be compiled and were not yet, they are now."""
+    return _turned_off() is None and _find(compiling=True).on
 
 
 def status() -> Kernel:
-    """Whether the kernels are on, as things are: nothing is compiled."""
+    """Whether the kernels are in use. Nothing is compiled."""
     off = _turned_off()
-    return Kernel(None, off) if off else _settle(compiling=False)
+    return Kernel(None, off) if off else _find(compiling=False)
 
 
 def softmax(
@@ -62,9 +63,9 @@ def softmax(
     """`log sum_j e^{l_ij}` and `sum_j e^{l_ij} v_j / sum_j e^{l_ij}` for `l_ij = <q_i, k_j> + b_j`; with a sharpness s, for
     `l_ij = b_j - s/2 |q_i - k_j|^2`.
 
-    A key without mass has `b = -inf`. With `seen`, query i sees the first `seen_i` keys only; what a block of neighbors does not see costs
-    nothing, so queries should come in order. Without any key the log-sum is minus infinity and the mean zero. `v` may have no columns.
-    Results are the same, bit by bit, for any number of threads. No derivatives: the reductions have those.
+    A key without mass has `b = -inf`. With `seen`, query i sees the first `seen_i` keys only; keys that no query of a block sees cost
+    nothing, so that queries should be sorted. Without any key the log-sum is minus infinity and the mean zero. `v` may have no columns.
+    Results are bitwise the same for any number of threads. The reductions have the derivatives.
 
     **Arguments:** `q [m, d]`, `k [n, d]`, `b [n]`, `v [n, e]`, all float32 or all float64; `seen [m]`; `threads`, 0 for as many as XLA has.
     """
@@ -91,7 +92,7 @@ def planar(
 
 
 def make() -> Kernel:
-    """Compile the kernels, whatever there was before, and load them. One line on stderr says what is done and what came of it."""
+    """Compile the kernels, even if there were some before, and load them. A line on stderr says so, and how it ended."""
     if build.compiler() is None:
         return Kernel(None, build.NO_COMPILER)
     begun, outcome = time.monotonic(), "interrupted"
@@ -110,7 +111,7 @@ def make() -> Kernel:
 
 
 def _turned_off() -> str | None:
-    """Why the kernels are not to be used, if so."""
+    """Why the kernels are not to be used; `None` if they are."""
     if os.environ.get("ATTNFLOW_NATIVE") == "0":
         return "the environment variable ATTNFLOW_NATIVE=0 turns it off; unset it"
     if (backend := jax.default_backend()) != "cpu":
@@ -119,26 +120,26 @@ def _turned_off() -> str | None:
 
 
 _lock = threading.Lock()
-_settled: Kernel | None = None
+_found: Kernel | None = None
 
 
-def _settle(compiling: bool) -> Kernel:
-    """The kernels that are there; if there are none and they are wanted, new ones. What was found or tried once holds for this process."""
-    global _settled
+def _find(compiling: bool) -> Kernel:
+    """The kernels that exist; if there are none, new ones if `compiling`. What was found or tried once holds for the whole process."""
+    global _found
     with _lock:
-        if _settled is not None:
-            return _settled
+        if _found is not None:
+            return _found
         if file := next((file for file in build.built() if not _load(file)), None):
-            _settled = Kernel(file)
+            _found = Kernel(file)
         elif compiling:
             why = build.in_vain()
-            _settled = Kernel(None, why) if why else make()
+            _found = Kernel(None, why) if why else make()
         obstacle = build.in_vain() or build.unwritable()
-        return _settled or Kernel(None, obstacle or build.later(), pending=obstacle is None)
+        return _found or Kernel(None, obstacle or build.later(), pending=obstacle is None)
 
 
 def _load(file: pathlib.Path) -> str | None:
-    """Load the kernels and tell XLA of them; what is wrong with the file, if something is."""
+    """Load the kernels and register them with XLA. What is wrong with the file; `None` if nothing is."""
     try:
         library = ctypes.CDLL(str(file))
         functions = {_target(kernel, dtype): getattr(library, f"attnflow_{kernel}_{dtype}") for kernel in KERNELS for dtype in DTYPES}
@@ -149,6 +150,6 @@ def _load(file: pathlib.Path) -> str | None:
     return None
 
 
-def _target(kernel: str, dtype: Any) -> str:
-    """XLA's name for a kernel. It tells versions of it apart, also in programs that were compiled earlier and kept on disk."""
+def _target(kernel: str, dtype: np.dtype | str) -> str:
+    """The name of a kernel in XLA. It differs between versions of the kernel, because compiled programs are kept on disk."""
     return f"attnflow_{kernel}_{build.key()}_{dtype}"

@@ -1,9 +1,9 @@
-"""The native kernels are compiled once for this machine, by whatever C++ compiler there is, into a folder of the user's cache.
+"""The native kernels are compiled once for this machine, by the C++ compiler that is installed, into a folder of the user's cache.
 
-An installed package holds the source alone: its own folder may be read-only, and code for one processor is of no use on another. The name
-of a compiled file, `native-KEY-DIGEST.so`, has two parts. KEY tells source, jaxlib and processor apart, so that a cache which several
-machines or versions share holds a file for each. DIGEST is that of the file's own bytes, so that half a file is never loaded. A file takes
-its name only when it is whole: of two processes that compile at the same time, each makes a good file.
+An installed package holds the source alone: its own folder may be read-only, and code for one processor may not run on another. The name of
+a compiled file is `native-KEY-DIGEST.so`. KEY identifies source, jaxlib and processor, so that a cache which several machines or versions
+share holds a file for each. DIGEST is that of the bytes of the file, so that half a file is never loaded. A file gets its name only when it
+is complete: two processes that compile at the same time both make a good file.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ from attnflow._compiled import cache_folder
 
 HERE = pathlib.Path(__file__).parent
 SOURCES = (HERE / "softmax.cpp", HERE / "planar.cpp")
-# Fused multiply-adds, which gcc makes by itself, roots that need not set errno, and no further license: the exponential relies on the order
-# of its sums.
+# Fused multiply-adds, which gcc makes by default, and square roots that do not set errno. Nothing that reorders sums: the exponential
+# relies on their order.
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
 COMMAND = f"{sys.executable or 'python'} -m attnflow.sums.native"
 NO_COMPILER = f"there is no C++ compiler (CXX, c++, g++, clang++); install one, such as Debian's g++, and run {COMMAND}"
 
 
 class NotBuilt(Exception):
-    """Why there is no kernel, and the cure, in one line."""
+    """In one line why there is no kernel, and the cure."""
 
 
 def build() -> pathlib.Path:
@@ -55,7 +55,7 @@ def build() -> pathlib.Path:
 
 
 def built() -> list[pathlib.Path]:
-    """The whole files of this very source for this very processor."""
+    """The complete files of this source for this processor."""
     try:
         files = sorted(folder().glob(f"native-{key()}-*.so"))
         return [file for file in files if file.stem.rpartition("-")[2] == _digest(file)]
@@ -64,25 +64,25 @@ def built() -> list[pathlib.Path]:
 
 
 def give_up(why: str) -> NotBuilt:
-    """Keep for later processes that this compiler is of no use, so that they need not try again; the error to raise."""
-    # Where nothing can be kept they do try again.
+    """Note for later processes that this compiler fails, so that they do not try again. Returns the error to raise."""
+    # Where nothing can be written they do try again.
     with contextlib.suppress(OSError, NotBuilt):
         _note().write_text(f"{compiler()}\n{why}\n")
     return NotBuilt(why)
 
 
 def compiler() -> str | None:
-    """The C++ compiler: `$CXX`, or the first of c++, g++, clang++ that is there."""
+    """The C++ compiler: `$CXX`, or the first of c++, g++, clang++ that is installed."""
     return next((found for cxx in (os.environ.get("CXX"), "c++", "g++", "clang++") if cxx and (found := shutil.which(cxx))), None)
 
 
 def in_vain() -> str | None:
-    """Why it is no use to try, if so."""
+    """Why it is useless to compile; `None` if it is not."""
     return NO_COMPILER if compiler() is None else _given_up()
 
 
 def unwritable() -> str | None:
-    """Why a file could not be kept, as far as can be seen without writing one."""
+    """Why a file could not be written, as far as is known without writing one; `None` if it could."""
     try:
         place = folder()
     except NotBuilt as error:
@@ -94,12 +94,12 @@ def unwritable() -> str | None:
 
 
 def later() -> str:
-    """When all is well but nothing was needed yet."""
+    """Why there is no kernel yet, if nothing prevents one."""
     return f"not compiled yet; the first run that needs it does so with {compiler()}, or now: {COMMAND}"
 
 
 def folder() -> pathlib.Path:
-    """Where compiled kernels are: `native` in the folder of the cache."""
+    """The folder of compiled kernels: `native` in that of the cache."""
     try:
         return cache_folder() / "native"
     except RuntimeError:
@@ -108,14 +108,14 @@ def folder() -> pathlib.Path:
 
 @functools.cache
 def key() -> str:
-    """What tells source, jaxlib and processor apart, so that a stale or foreign file is never loaded."""
+    """A digest of source, jaxlib and processor, so that an outdated or foreign file is never loaded."""
     code = [file.read_bytes() for file in (*SOURCES, HERE / "simd.h")]
     parts = (*code, " ".join(FLAGS).encode(), jaxlib.version.__version__.encode(), _processor().encode())
     return hashlib.sha256(b"|".join(parts)).hexdigest()[:16]
 
 
 def _given_up() -> str | None:
-    """Why this compiler was of no use earlier, if it was tried."""
+    """Why this compiler failed before; `None` if it did not."""
     try:
         cxx, why = _note().read_text().splitlines()
     except (OSError, ValueError, NotBuilt):
@@ -136,21 +136,21 @@ def _digest(file: pathlib.Path) -> str:
 
 
 def _processor() -> str:
-    """What the processor can do."""
+    """The processor by its instruction sets."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    # x86 says flags, ARM says Features.
+    # The line is called flags on x86 and Features on ARM.
     return f"{platform.system()} {platform.machine()} " + next((x for x in lines if x.lower().startswith(("flags", "features"))), "")
 
 
 def _compiled(cxx: str, scratch: pathlib.Path) -> pathlib.Path:
-    """The sources side by side, then one library of them."""
+    """Each source compiled, at the same time, then linked to one library."""
     library = scratch / "kernel.so"
     objects = [str(scratch / f"{source.stem}.o") for source in SOURCES]
     command = [cxx, *FLAGS, f"-isystem{jax.ffi.include_dir()}", "-c"]
-    # Not every compiler knows the processor it runs on.
+    # Not every compiler can tune for the processor it runs on.
     for tuned in (["-march=native"], []):
         calls = [[*command, *tuned, str(source), "-o", made] for source, made in zip(SOURCES, objects)]
         with ThreadPoolExecutor(len(calls)) as pool:
@@ -167,7 +167,7 @@ def _compiled(cxx: str, scratch: pathlib.Path) -> pathlib.Path:
 
 
 def _run(command: Sequence[str]) -> str:
-    """What a command that fails has to say."""
+    """The output of a command that fails; empty if it succeeds."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     return (done.stderr.strip() or "nothing") if done.returncode else ""
 

@@ -9,7 +9,7 @@ from attnflow.measures import Measure, Particles
 from attnflow.measures.line import Histogram, Tokens
 from attnflow.numerics.arrays import known, positive
 from attnflow.numerics.linalg import one_by_one
-from attnflow.numerics.rows import root
+from attnflow.numerics.special import safe_root
 from attnflow.sums import Atoms, Request, Streamed, check_request, isotropic, log_integral
 from attnflow.transport.distances.wasserstein import one_space
 
@@ -34,9 +34,9 @@ def energy_distance(mu: Measure, nu: Measure) -> Float[Array, ""]:
         )
     if mu.dim == 1:
         line = jnp.ones(1, mu.dtype)
-        return root(_energy_on_the_line(mu.projected(line), nu.projected(line)))
+        return safe_root(_energy_on_the_line(mu.projected(line), nu.projected(line)))
     mu, nu = mu.particles(), nu.particles()
-    return root(2 * _mean_distance(mu, nu) - _mean_distance(mu, mu) - _mean_distance(nu, nu))
+    return safe_root(2 * _mean_distance(mu, nu) - _mean_distance(mu, mu) - _mean_distance(nu, nu))
 
 
 @jax.jit
@@ -70,7 +70,7 @@ def _distances(x: Float[Array, "m d"], y: Float[Array, "n d"]) -> Float[Array, "
         x, y = coordinates
         return square + (x[:, None] - y[None]) ** 2, None
 
-    return root(jax.lax.scan(add, jnp.zeros((len(x), len(y)), x.dtype), (x.T, y.T), unroll=16)[0])
+    return safe_root(jax.lax.scan(add, jnp.zeros((len(x), len(y)), x.dtype), (x.T, y.T), unroll=16)[0])
 
 
 def mmd(mu: Measure, nu: Measure, bandwidth: Scalar, *, sums: Request | None = None) -> Float[Array, ""]:
@@ -89,7 +89,7 @@ def mmd(mu: Measure, nu: Measure, bandwidth: Scalar, *, sums: Request | None = N
     for measure in (mu, nu) if known(h) else ():
         measure.check_resolution(float(h) ** -2)
     mu, nu = (measure.particles() if measure.discrete else measure for measure in (mu, nu))
-    return root(_mean_kernel(mu, mu, h, sums) + _mean_kernel(nu, nu, h, sums) - 2 * _mean_kernel(mu, nu, h, sums))
+    return safe_root(_mean_kernel(mu, mu, h, sums) + _mean_kernel(nu, nu, h, sums) - 2 * _mean_kernel(mu, nu, h, sums))
 
 
 def _mean_kernel(mu: Measure, nu: Measure, h: Float[Array, ""], sums: Request | None) -> Float[Array, ""]:

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr, ndtri
-from jax.scipy.stats.norm import pdf
 from jaxtyping import Array, Float
 
 from attnflow.measures.line import Pieces, QuantileSteps, inside
+from attnflow.numerics.special import normal_density as pdf
 
 # Beyond 40 standard deviations a normal distribution has no mass in double precision: +-40 stands for infinity, and stays finite.
 _FAR = 40.0

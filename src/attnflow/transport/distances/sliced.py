@@ -9,7 +9,7 @@ from attnflow import _check as check
 from attnflow._types import ArrayLike, Key
 from attnflow.measures import Measure
 from attnflow.numerics.arrays import floats, known
-from attnflow.numerics.rows import root
+from attnflow.numerics.special import safe_root
 from attnflow.transport.distances.line import squared_on_the_line
 from attnflow.transport.distances.wasserstein import one_space
 
@@ -28,7 +28,7 @@ def sliced_wasserstein2(mu: Measure, nu: Measure, directions: int | ArrayLike = 
     """
     mu, nu = one_space(mu, nu)
     theta = _directions(directions, mu.dim, key).astype(mu.dtype)
-    return root(_mean_square(mu, nu, theta))
+    return safe_root(_mean_square(mu, nu, theta))
 
 
 @jax.jit

@@ -6,9 +6,9 @@ from jaxtyping import Array, Float
 
 from attnflow._check import measure
 from attnflow.measures import Gaussian, Measure
-from attnflow.numerics.rows import root
 from attnflow.numerics.arrays import cast
 from attnflow.numerics.linalg import psd_sqrt
+from attnflow.numerics.special import safe_root
 from attnflow.spaces import Sphere
 from attnflow.transport.distances.circle import squared_on_the_circle
 from attnflow.transport.distances.discrete import squared_by_simplex
@@ -34,11 +34,11 @@ def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
     mu, nu = _measures(mu, nu)
     left, right = mu.latitude(), nu.latitude()
     if left is not None and right is not None and mu.dim == nu.dim:
-        return root(squared_on_the_line(left, right))
+        return safe_root(squared_on_the_line(left, right))
     mu, nu = one_space(mu, nu)
     if mu.dim == 1:
         line = jnp.ones(1, mu.dtype)
-        return root(squared_on_the_line(mu.projected(line), nu.projected(line)))
+        return safe_root(squared_on_the_line(mu.projected(line), nu.projected(line)))
     if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
         return bures(mu, nu)
     if not (mu.discrete and nu.discrete):
@@ -47,8 +47,8 @@ def wasserstein2(mu: Measure, nu: Measure) -> Float[Array, ""]:
             "draw tokens with .sample(n, key=key), or use sliced_wasserstein2"
         )
     if mu.dim == 2 and isinstance(mu.space, Sphere):
-        return root(mu.space.radius**2 * squared_on_the_circle(mu.angles(), nu.angles()))
-    return root(squared_by_simplex(mu.support(), nu.support()))
+        return safe_root(mu.space.radius**2 * squared_on_the_circle(mu.angles(), nu.angles()))
+    return safe_root(squared_by_simplex(mu.support(), nu.support()))
 
 
 def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
@@ -67,7 +67,7 @@ def bures(mu: Measure, nu: Measure) -> Float[Array, ""]:
     fixed_left, fixed_right = jax.lax.stop_gradient((left, right))
     u, _, v = jnp.linalg.svd(fixed_left @ fixed_right)
     stable = jnp.sum((fixed_left - fixed_right @ (u @ v).T) ** 2)
-    return root(jnp.sum((mu.mean - nu.mean) ** 2) + shape + stable - jax.lax.stop_gradient(shape))
+    return safe_root(jnp.sum((mu.mean - nu.mean) ** 2) + shape + stable - jax.lax.stop_gradient(shape))
 
 
 def one_space(mu: Measure, nu: Measure) -> tuple[Measure, Measure]:
