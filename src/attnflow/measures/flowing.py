@@ -18,7 +18,7 @@ from attnflow.measures.base import Measure
 from attnflow.measures.tilt import Tilt, TiltedAtoms
 from attnflow.measures.velocity import Affine, Velocity
 from attnflow.numerics.arrays import positive
-from attnflow.sums import Atoms, Logit, Mask, Request, warn_of_round_off
+from attnflow.sums import Atoms, Logit, Mask, Quadratic, Request, warn_of_round_off
 
 # The velocity of a measure at a time, `drift(mu, t)`.
 Drift = Callable[[Any, Any], Velocity]
@@ -34,18 +34,23 @@ if TYPE_CHECKING:
 
         def average(self, logit: Logit, atoms: Atoms, sums: Request | None) -> Velocity: ...
 
-        def gaussian(self, form: Any, mu: Any) -> Affine: ...
+        def gaussian(self, logit: Quadratic, mu: Any) -> Affine: ...
 
     class LawLike(Protocol):
-        """What a picture asks of an attention law."""
-
-        logit: Logit
-        mask: Mask | None
+        """What a picture with a symmetry asks of a law."""
 
         @property
+        def logit(self) -> Logit: ...
+        @property
         def value(self) -> Array: ...
+
+    class AttentionLike(LawLike, Protocol):
+        """What a picture asks of an attention law."""
+
+        @property
+        def mask(self) -> Mask | None: ...
 else:
-    NormalizationLike = LawLike = Self = Any
+    NormalizationLike = LawLike = AttentionLike = Self = Any
 
 
 class Noise(eqx.Module):
@@ -168,7 +173,7 @@ class FlowingMeasure(Measure):
         """The average of a normalization over this picture: of its keys, unless it has a closed form."""
         return normalize.average(logit, self.keys_for(logit, inner, mask, sums), sums)
 
-    def check_law(self, law: LawLike) -> None:
+    def check_law(self, law: AttentionLike) -> None:
         """Raise if this picture cannot carry a law with a logit, a value, a mask and a normalization."""
 
     def check_symmetry(self, law: LawLike) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from attnflow import _check as check
 from attnflow._types import ArrayLike, PyTree, RowFunction, Scalar
-from attnflow.measures.flowing import Drift, Frame, LawLike, Noise
+from attnflow.measures.flowing import AttentionLike, Drift, Frame, LawLike, Noise
 from attnflow.measures.grid.axes import axes_from, axes_to
 from attnflow.measures.grid.cells import Cells
 from attnflow.measures.grid.deposit import check_inside, deposited, masses, values_at
@@ -114,7 +114,7 @@ class Grid(Cells):
         """The axis of the order of tokens; `None` if there is none."""
         return None if self.axes[0].moves else cast(Order, self.axes[0])
 
-    def check_law(self, law: LawLike) -> None:
+    def check_law(self, law: AttentionLike) -> None:
         """Raise if the grid cannot carry a law: a mask matrix, a law that breaks the symmetry, a kernel narrower than a cell."""
         self._check_mask(law.mask)
         self.check_symmetry(law)
