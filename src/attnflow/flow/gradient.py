@@ -17,6 +17,7 @@ from attnflow.flow.report import tracker
 from attnflow.measures import FlowingMeasure, Particles
 from attnflow.numerics.arrays import known, positive
 from attnflow.numerics.tolerances import default
+from attnflow.transport.bridge.tokens import TokenBridge
 from attnflow.transport.steps import Degenerate, Flow, Step, movable
 
 # Weights of the last potentials in the first guess of the next: the polynomial through them, one step on.
@@ -100,7 +101,7 @@ class _Run:
     def _note(self, step: Step) -> None:
         self.figures.append({name: float(value) for name, value in step.figures.items()})
         bridge = step.bridge
-        if bridge is None or not isinstance(self.measure, Particles):
+        if not isinstance(bridge, TokenBridge):
             return
         self.potentials = [bridge.potential, *self.potentials[:3]]
         share = jnp.exp(2 * bridge.potential / self.eps + bridge.measure.log_weights)

@@ -63,7 +63,8 @@ class Law:
 
         keys = jax.random.split(key, 5)
         query, key_matrix, value = (_matrix(wanted, dim, k) for wanted, k in zip((self.query, self.key, self.value), keys[:3], strict=True))
-        masks = {"none": lambda: None, "causal": af.Causal, "window": lambda: af.Window(self.width), "alibi": lambda: af.ALiBi(self.slope)}
+        width, slope = self.width or 1.0, self.slope or 1.0
+        masks = {"none": lambda: None, "causal": af.Causal, "window": lambda: af.Window(width), "alibi": lambda: af.ALiBi(slope)}
         logit = getattr(af, self.logit)(query, key_matrix, temperature=self.temperature)
         law = af.Attention(logit, value, getattr(af, self.normalization.capitalize())(), mask=masks[self.mask]())
         if not self.hidden:

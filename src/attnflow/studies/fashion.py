@@ -30,6 +30,7 @@ from attnflow.studies.tools import idx
 from attnflow.studies.tools.check import BadInput, Check, Claim
 from attnflow.studies.tools.constraints import Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.parts import parts
+from attnflow.transport.bridge.tokens import TokenBridge
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -133,7 +134,7 @@ def run(spec: Spec, progress: bool = False) -> Result:
     def first(white: float) -> float:
         cloud = af.Particles(white * unit)
         bridge = af.self_bridge(cloud, spec.eps, tolerance=_TOLERANCE)
-        return perplexity(bridge, np.asarray(bridge.barycentric()))
+        return perplexity(bridge, np.asarray(bridge.barycentric(cloud.points)))
 
     (forward, end), (reverse, _) = parts(flow, [(data, True), (data, False)], "flows from the data", progress, like=(Flow, None))
     ((back, _),) = parts(flow, [(end, False)], "flow back", progress, like=(Flow, None))
@@ -148,6 +149,7 @@ def _flow(x: np.ndarray, forward: bool, data: np.ndarray, spec: Spec, rows: np.n
     for _ in range(spec.steps):
         step = scheme.step(af.Particles(x), spec.eps, tolerance=_TOLERANCE, start=bridge)
         bridge, later = step.bridge, np.asarray(step.measure.state)
+        assert isinstance(bridge, TokenBridge)
         seen.append(perplexity(bridge, 2 * x - later if forward else later))
         errors.append(float(bridge.error))
         iterations.append(int(bridge.iterations))

@@ -180,7 +180,7 @@ def _estimates(clouds: Float[Array, "r n d"], x: Float[Array, "m d"], eps: Array
     def one(points: Float[Array, "n d"]) -> tuple[Array, Array, Array]:
         mu = af.Particles(points)
         bridge = af.self_bridge(mu, eps, tolerance=_TOLERANCE)
-        return af.kernel_score(mu, eps)(x), bridge.score(x), bridge.converged  # pyright: ignore[reportAttributeAccessIssue]
+        return af.kernel_score(mu, eps)(x), bridge.score(x), bridge.converged  # pyright: ignore
 
     return jax.lax.map(one, clouds)
 

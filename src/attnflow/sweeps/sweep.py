@@ -85,8 +85,10 @@ def sweep(
     if out is not None:
         check.folder("out", out)
     check.flag("progress", progress)
-    for name, value in {"t0": t0, "t1": t1, "rtol": rtol, "atol": atol, "step": step}.items():
-        if value is not None or name in ("t0", "t1"):
+    for name, value in {"t0": t0, "t1": t1}.items():
+        floats(name, value, "")
+    for name, value in {"rtol": rtol, "atol": atol, "step": step}.items():
+        if value is not None:
             floats(name, value, "")
     field, mu = first_member(make, axes, found_seeds)
     if mu.own_steps(array(1.0, mu.dtype)) is not None and not (rtol is None and atol is None):

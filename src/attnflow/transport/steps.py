@@ -152,7 +152,7 @@ class FokkerPlanck(Flow):
         """`x' = 1/2 grad log nu(x)` for a time, by Heun's method: `x + h/2 (v(x) + v(x + h v(x)))`."""
         v = self.target.scaled(0.5)
         euler = v.step(time)
-        ahead = v.of(euler) if isinstance(v, Affine) and isinstance(euler, Affine) else Mapped(euler, v)
+        ahead = v.compose(euler) if isinstance(v, Affine) and isinstance(euler, Affine) else Mapped(euler, v)
         return mu.push((v + ahead).step(time / 2))
 
 

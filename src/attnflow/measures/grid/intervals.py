@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from attnflow._check import refusal
 from attnflow.measures.grid.axes import EvenAxis, Resolution, enough
 from attnflow.numerics.arrays import known
-from attnflow.numerics.rows import numbers
+from attnflow.numerics.rows import array_namespace
 from attnflow.spaces import Sphere
 
 
@@ -45,10 +45,10 @@ class Circle(EvenAxis):
         enough(self, 4)
 
     def locate(self, points: Float[Any, "m 2"]) -> Any:
-        return numbers(points).arctan2(points[:, 1], points[:, 0]) % (2 * math.pi)
+        return array_namespace(points).arctan2(points[:, 1], points[:, 0]) % (2 * math.pi)
 
     def chart(self, coordinate: Float[Any, " m"]) -> Any:
-        xp = numbers(coordinate)
+        xp = array_namespace(coordinate)
         return xp.stack([xp.cos(coordinate), xp.sin(coordinate)], axis=1)
 
     def along(self, coordinate: Float[np.ndarray, " m"]) -> np.ndarray:

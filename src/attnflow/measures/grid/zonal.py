@@ -15,7 +15,7 @@ from attnflow._types import Key
 from attnflow.measures.grid.axes import EvenAxis, Resolution, enough
 from attnflow.measures.velocity import Of, Velocity
 from attnflow.numerics.arrays import known
-from attnflow.numerics.rows import numbers
+from attnflow.numerics.rows import array_namespace
 from attnflow.spaces import Sphere
 
 
@@ -64,7 +64,7 @@ class Zonal(EvenAxis):
         return (Resolution(math.pi / self.nodes, "the gap of nodes", "{} nodes", self.nodes), *super().resolution)
 
     def locate(self, points: Float[Any, "m d"]) -> Any:
-        xp = numbers(points)
+        xp = array_namespace(points)
         return xp.arctan2(xp.sqrt((points[:, 1:] ** 2).sum(axis=1)), points[:, 0])
 
     def chart(self, coordinate: Float[Any, " m"]) -> Any:
