@@ -102,20 +102,22 @@ def solve(
     _check(max_steps, keep_states, progress, sums, solver, until, out, adjoint)
     span = times(t0, t1, save_at, mu.dtype)
     compiled, on_host = split(observe)
+    moved_by = _noise(noise, key, mu)
+    length = span.length if out is None else Store(out).length(span.length)
     problem = problem_of(
         field,
         mu,
-        span.length if out is None else Store(out).length(span.length),
+        length,
         rtol=rtol,
         atol=atol,
         solver=solver,
-        step=step,
+        step=mu.default_step(moved_by, length) if step is None else step,
         sums=sums,
         observe=compiled,
         until=until,
         # What is observed on the host is observed on states.
         keep_states=keep_states or bool(on_host),
-        noise=_noise(noise, key, mu),
+        noise=moved_by,
     )
     if known(problem, span):
         problem = planned(problem, mu.state, float(span.t0), sums)

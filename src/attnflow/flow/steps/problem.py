@@ -1,7 +1,6 @@
 """The differential equation of a run and its stepper, as a compiled segment is given them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -98,7 +97,7 @@ def fitted(until: Callable | None, rtol: Array, atol: Array) -> Callable | None:
 def problem_of(
     field: FieldLike,
     mu: FlowingMeasure,
-    length: Any,
+    length: Scalar,
     *,
     rtol: Scalar | None = None,
     atol: Scalar | None = None,
@@ -114,7 +113,6 @@ def problem_of(
     given = [name for name, value in (("rtol", rtol), ("atol", atol), ("solver", solver)) if value is not None]
     rtol = array(positive("rtol", default("rtol", mu.dtype) if rtol is None else rtol), mu.dtype)
     atol = array(positive("atol", default("atol", mu.dtype) if atol is None else atol), mu.dtype)
-    step = mu.default_step(noise, length) if step is None else step
     step = None if step is None else array(positive("step", step), mu.dtype)
     jumps = getattr(field, "jumps", None)
     jumps = None if jumps is None else array(jumps, mu.dtype)
