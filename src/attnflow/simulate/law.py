@@ -62,7 +62,7 @@ class Law(Table, frozen=True):
         keys = jax.random.split(key, 5)
         query, key_matrix, value = (_matrix(wanted, dim, k) for wanted, k in zip((self.query, self.key, self.value), keys[:3], strict=True))
         normalize = {"unnormalized": "unnormalized"}.get(self.normalization, self.normalization).capitalize()
-        masks = {"none": lambda: None, "causal": af.Causal, "window": lambda: af.Window(self.width), "alibi": lambda: af.ALiBi(self.slope)}
+        masks = {"none": lambda: None, "causal": af.Causal, "window": lambda: af.Window(self.width), "alibi": lambda: af.ALiBi(self.slope)}  # pyright: ignore[reportArgumentType]
         logit = getattr(af, self.logit)(query, key_matrix, temperature=self.temperature)
         law = af.Attention(logit, value, getattr(af, normalize)(), mask=masks[self.mask]())
         if not self.hidden:

@@ -185,6 +185,9 @@ def save_path(path: Path, folder: Any) -> None:
 
 def _measure(data: Any) -> FlowingMeasure:
     """The measure of the first frame of a dataset."""
+    # Grids are loaded when they are first used.
+    import attnflow.measures.grid  # noqa: F401
+
     name = data.attrs["picture"]
     if name not in FlowingMeasure.kinds:
         raise ValueError(f"the file holds a {name}, which is no picture known here; import the module that defines it first")
