@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.polynomial import legendre
 
 from attnflow.numerics.rows import as_row, dot, norm
 from attnflow.spaces.closest import closest
@@ -38,7 +37,7 @@ class _Rule(NamedTuple):
 
 @lru_cache
 def _rule(degree: int = _DEGREE) -> _Rule:
-    last = legendre.Legendre.basis(degree)
+    last = np.polynomial.Legendre.basis(degree)
     x = np.concatenate([[-1.0], np.sort(last.deriv().roots().real), [1.0]])
     values = last(x)
     weights = 1 / (degree * (degree + 1) * values**2)
@@ -51,7 +50,7 @@ def _rule(degree: int = _DEGREE) -> _Rule:
 
 def arc(axes: tuple[float, float], x: Float[Array, "n 2"], y: Float[Array, "n 2"]) -> Float[Array, " n"]:
     r"""The length of the shorter arc of an ellipse, $\int |(a_1 \sin\theta, a_2 \cos\theta)| \,d\theta$ by a Gauss rule of 96 nodes."""
-    nodes, weights = (jnp.asarray(part, x.dtype)[None] for part in legendre.leggauss(96))
+    nodes, weights = (jnp.asarray(part, x.dtype)[None] for part in np.polynomial.legendre.leggauss(96))
     turn = np.linspace(0, 2 * np.pi, 4096, endpoint=False)
     around = 2 * np.pi * np.mean(np.hypot(axes[0] * np.sin(turn), axes[1] * np.cos(turn)))
     (u1, u2), (w1, w2) = (x[:, 0] / axes[0], x[:, 1] / axes[1]), (y[:, 0] / axes[0], y[:, 1] / axes[1])
@@ -79,6 +78,8 @@ def _shortest_jvp(axes, primals, tangents):
 
 def _path(axes: tuple[float, ...], x: Array, y: Array) -> tuple[Array, Array, Array]:
     """The length, and the velocity of the path at both ends."""
+    from jax.scipy.linalg import cho_solve
+
     rule = _rule()
     inverse, energy, derivative = (jnp.asarray(m, x.dtype) for m in (rule.inverse, rule.energy, rule.derivative))
     inside = jnp.asarray(rule.nodes[1:-1], x.dtype)[None, :, None]
@@ -103,7 +104,7 @@ def _path(axes: tuple[float, ...], x: Array, y: Array) -> tuple[Array, Array, Ar
         normal = (line + carry.q) / squares
         normal = normal / norm(normal)
         matrix = inverse[None] * jnp.einsum("nkd,nld->nkl", normal, normal)
-        nu = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(matrix), True), dot(normal, carry.q)[..., None])
+        nu = cho_solve((jnp.linalg.cholesky(matrix), True), dot(normal, carry.q)[..., None])
         q, square = settled(jnp.einsum("kl,nld->nkd", inverse, nu * normal))
         # If steps shrink by a factor f, the limit is f / (1 - f) times the last one farther; used where that path is shorter (Aitken).
         move, last = q - carry.q, carry.move

@@ -128,6 +128,9 @@ def ending(status: Status, stats: dict[str, Any]) -> dict[str, Any]:
 
 def _measure(data: "xarray.Dataset") -> FlowingMeasure:
     """The measure of the first frame of a dataset."""
+    # Grids are loaded when they are first used.
+    import attnflow.measures.grid  # noqa: F401
+
     name = data.attrs["picture"]
     if name not in FlowingMeasure.kinds:
         raise ValueError(f"the file holds a {name}, which is no picture known here; import the module that defines it first")

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -309,7 +308,7 @@ def _balance(q: Array, k: Array) -> tuple[Array, Array]:
     L = jnp.linalg.cholesky(C_k)
     values, U = jnp.linalg.eigh(L.T @ C_q @ L)
     root = jnp.maximum(values, jnp.finfo(q.dtype).tiny) ** 0.25
-    M = root[:, None] * jax.scipy.linalg.solve_triangular(L, U, trans=1, lower=True).T
+    M = root[:, None] * jax.lax.linalg.triangular_solve(L, U, left_side=True, lower=True, transpose_a=True).T
     return M, (L @ U / root[None]).T
 
 
