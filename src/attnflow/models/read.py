@@ -1,0 +1,143 @@
+"""Files of trained transformers as Hugging Face writes them: `config.json`, `*.safetensors` (one or in shards), `tokenizer.json`.
+
+Tensors are read as data, never as code: a file is checked by `safetensors` before anything is taken from it, and a tensor is a view of the
+file until it is used. `pytorch_model.bin` is read through torch, with weights only.
+"""
+
+import importlib.util
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from attnflow import _check as check
+from attnflow._types import PathLike
+
+_INSTALL = "pip install 'attnflow[models]'"
+# Numbers that a weight may be made of; others, such as positions that some files carry as buffers, are left where they are.
+_FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+# Old names of the gain and the bias of a layer norm.
+_LEGACY = {"gamma": "weight", "beta": "bias"}
+
+
+def find_folder(name: PathLike) -> pathlib.Path:
+    """The folder of a model: a path, or an installed package with a `config.json` inside."""
+    check.folder("folder", name)
+    folder = pathlib.Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"{str(name)!r} has no config.json: give the folder of a model as Hugging Face writes it")
+        return folder
+    if str(name).isidentifier():
+        spec = importlib.util.find_spec(str(name))
+        for place in (spec.submodule_search_locations or []) if spec is not None else []:
+            for config in sorted(pathlib.Path(place).rglob("config.json")):
+                if _weight_files(config.parent):
+                    return config.parent
+    raise ValueError(f"folder must be a folder with a model, or an installed package that has one inside, got {str(name)!r}")
+
+
+def read_json(file: pathlib.Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{str(file)!r} is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{str(file)!r} must hold a JSON object, got a {type(content).__name__}")
+    return content
+
+
+class Weights(Mapping[str, np.ndarray]):
+    """The tensors of a model by name, without the `prefix` of the family, which a file has or not. Each is a view of its file."""
+
+    def __init__(self, folder: pathlib.Path, prefix: str):
+        self.folder, self.prefix = folder, prefix
+        self._tensors = {_plain(name, prefix): tensor for name, tensor in _tensors(folder).items()}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._tensors[name]
+
+    def __iter__(self):
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def take(self, name: str, *shape: int) -> np.ndarray:
+        """The tensor of a name, refused unless it has this shape."""
+        if name not in self._tensors:
+            raise ValueError(f"{str(self.folder)!r} has no tensor {name!r}, with or without {self.prefix!r} before it: is the file complete?")
+        found = self._tensors[name]
+        if found.shape != shape:
+            raise ValueError(f"{name!r} in {str(self.folder)!r} must have shape {list(shape)}, by config.json, got {list(found.shape)}")
+        return found
+
+
+def _plain(name: str, prefix: str) -> str:
+    head, _, last = name.removeprefix(prefix).rpartition(".")
+    return f"{head}.{_LEGACY.get(last, last)}" if head else last
+
+
+def _weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(folder.glob("*.safetensors")) or [file for file in [folder / "pytorch_model.bin"] if file.is_file()]
+
+
+def _tensors(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    """All tensors of the files of a folder; of shards, those that the index names."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        named = sorted(set(read_json(index).get("weight_map", {}).values()))
+        files = [folder / pathlib.Path(name).name for name in named]
+        missing = [file.name for file in files if not file.is_file()]
+        if missing or not files:
+            raise ValueError(f"{str(folder)!r} lacks the shards that its index names: {', '.join(missing) or 'it names none'}")
+    else:
+        files = _weight_files(folder)
+    if not files:
+        raise ValueError(f"{str(folder)!r} has no weights: neither *.safetensors nor pytorch_model.bin")
+    tensors: dict[str, np.ndarray] = {}
+    for file in files:
+        tensors |= _pickled(file) if file.suffix == ".bin" else _views(file)
+    return tensors
+
+
+def _views(file: pathlib.Path) -> dict[str, np.ndarray]:
+    """The tensors of a safetensors file, as views of it: eight bytes of length, a JSON header with the place of each, then their bytes."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise ImportError(f"reading a model needs safetensors; {_INSTALL}") from None
+    try:
+        # The library checks the header against the length of the file before anything of it is used.
+        with safe_open(file, framework="numpy"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{str(file)!r} is not a whole safetensors file ({error}); download it again") from None
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(length))
+    data = np.memmap(file, np.uint8, mode="r", offset=8 + length) if file.stat().st_size > 8 + length else np.zeros(0, np.uint8)
+    places = {name: place for name, place in header.items() if name != "__metadata__" and place["dtype"] in _FLOATS}
+    return {
+        name: np.asarray(data[slice(*place["data_offsets"])]).view(_FLOATS[place["dtype"]]).reshape(place["shape"])
+        for name, place in places.items()
+    }
+
+
+def _pickled(file: pathlib.Path) -> dict[str, np.ndarray]:
+    """The tensors of a torch file, of which torch loads weights only."""
+    try:
+        import torch
+    except ImportError:
+        raise ImportError(f"{file.name!r} is a pickle, which only torch reads; pip install torch, or save the model as safetensors") from None
+    try:
+        loaded = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ValueError(f"{str(file)!r} is not a file of weights ({' '.join(str(error).split())[:200]})") from None
+    tensors = {name: tensor for name, tensor in loaded.items() if torch.is_floating_point(tensor)}
+    # NumPy has no bfloat16 of its own, single precision holds it exactly.
+    return {name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy() for name, tensor in tensors.items()}
