@@ -1,5 +1,6 @@
 """Trained transformers as stacks of laws: read from the files of Hugging Face, exact, with every observable of the library on them."""
 
+from attnflow.models.arrays import from_arrays as from_arrays
 from attnflow.models.block import Block as Block
 from attnflow.models.tokens import NamedTokens as NamedTokens
 from attnflow.models.tokens import Tokenizer as Tokenizer

@@ -1,13 +1,14 @@
-"""From tokens to points: words with their positions and types, or patches of an image."""
+"""From tokens to points: words with their positions and types, or patches of an image; and from points to what a model says."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from attnflow._types import ArrayLike
 from attnflow.measures import Affine
 from attnflow.models.block import Norm
 
@@ -27,6 +28,7 @@ class WordEmbedding(eqx.Module):
         if self.types is not None:
             x = x + self.types[:1]
         if self.positions is not None:
+            # Texts are padded: tokens past the last position are of weight zero.
             x = x + self.positions[jnp.minimum(jnp.arange(len(ids)), len(self.positions) - 1)]
         x = x if self.norm is None else self.norm(x)
         return x if self.lift is None else self.lift(x)
@@ -45,19 +47,21 @@ class PatchEmbedding(eqx.Module):
     mean: tuple[float, ...] = eqx.field(static=True)
     std: tuple[float, ...] = eqx.field(static=True)
     size: tuple[int, int] = eqx.field(static=True)
+    # How Pillow resizes an image, by its number there.
+    resample: int = eqx.field(static=True, default=2)
 
     def __call__(self, image: Float[Array, "h w c"]) -> Float[Array, "n d"]:
-        scaled = (image - jnp.asarray(self.mean, image.dtype)) / jnp.asarray(self.std, image.dtype)
-        side = self.kernel.shape[-1]
-        rows, columns = (length // side for length in self.size)
+        scaled = (image - jnp.asarray(self.mean, image.dtype)[None, None]) / jnp.asarray(self.std, image.dtype)[None, None]
+        side, (rows, columns) = self.kernel.shape[-1], self.grid
         patches = scaled.reshape(rows, side, columns, side, -1).transpose(0, 2, 4, 1, 3).reshape(rows * columns, -1)
         tokens = patches @ self.kernel.reshape(len(self.kernel), -1).T + self.bias[None]
         return jnp.concatenate([self.first[None], tokens]) + self.positions
 
-    def pixels(self, image: Any, dtype: Any) -> Array:
+    def pixels(self, image: ArrayLike, dtype: Any) -> Array:
         """An image as numbers in [0, 1]; one of Pillow is resized as the model asks, an array must have its size."""
-        if hasattr(image, "resize") and hasattr(image, "convert"):
-            image = np.asarray(image.convert("RGB").resize(self.size[::-1], resample=2))
+        resize: Any = getattr(image, "resize", None)
+        if hasattr(image, "convert") and resize is not None:
+            image = np.asarray(image.convert("RGB").resize(self.size[::-1], resample=self.resample))  # pyright: ignore
         found = np.asarray(image)
         due = (*self.size, self.kernel.shape[1])
         if found.shape != due:
@@ -65,13 +69,20 @@ class PatchEmbedding(eqx.Module):
         if found.dtype == np.uint8:
             return jnp.asarray(found / 255.0, dtype)
         if not np.issubdtype(found.dtype, np.floating) or not np.isfinite(found).all() or found.min() < 0 or found.max() > 1:
-            raise ValueError("an image must be bytes, or numbers between 0 and 1")
+            raise ValueError(
+                f"an image must be bytes (uint8), or numbers between 0 and 1, got {found.dtype} from {found.min()} to {found.max()}"
+            )
         return jnp.asarray(found, dtype)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """How many rows and columns of patches there are."""
+        return self.size[0] // self.kernel.shape[-1], self.size[1] // self.kernel.shape[-1]
 
     @property
     def names(self) -> list[str]:
         """The class token, then the row and the column of each patch."""
-        rows, columns = (length // self.kernel.shape[-1] for length in self.size)
+        rows, columns = self.grid
         return ["[CLS]", *(f"{i},{j}" for i in range(rows) for j in range(columns))]
 
 
@@ -82,21 +93,11 @@ class Head(eqx.Module):
     matrix: Float[Array, "v e"]
     bias: Float[Array, " v"] | None = None
     layer: Affine | None = None
-    activation: Any = eqx.field(static=True, default=None)
+    activation: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
     norm: Norm | None = None
 
     def __call__(self, x: Float[Array, "n d"]) -> Float[Array, "n v"]:
-        logits = self.features(x) @ self.matrix.T
+        for part in (self.layer, self.activation, self.norm):
+            x = x if part is None else part(x)
+        logits = x @ self.matrix.T
         return logits if self.bias is None else logits + self.bias[None]
-
-    def features(self, x: Float[Array, "n d"]) -> Float[Array, "n e"]:
-        """$T(x)$."""
-        if self.layer is None:
-            return x
-        inner = self.activation(self.layer(x))
-        return inner if self.norm is None else self.norm(inner)
-
-
-def probabilities(logits: Float[Array, " v"]) -> Float[Array, " v"]:
-    """$e^{l} / \\sum e^{l}$."""
-    return jax.nn.softmax(logits)

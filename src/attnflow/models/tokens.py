@@ -1,12 +1,14 @@
 """A prompt as a measure: tokens with names, from a text, from numbers of the vocabulary, or from an image cut into patches."""
 
+import functools
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
 import numpy as np
 
 from attnflow import _check as check
-from attnflow._types import ArrayLike
+from attnflow._types import ArrayLike, PathLike
 from attnflow.measures import Particles
 from attnflow.spaces import Space
 
@@ -21,21 +23,19 @@ class NamedTokens(Particles):
 
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def __init__(self, points: ArrayLike, names: Any, weights: ArrayLike | None = None, order: Any = None, space: Space | None = None):
+    def __init__(self, points: ArrayLike, names: Any, weights: ArrayLike = None, *, order: ArrayLike = None, space: Space | None = None):  # pyright: ignore[reportArgumentType]
         super().__init__(points, weights, order=order, space=space)
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise TypeError(check.refusal("names", "strings, one per token", names))
         self.names = tuple(str(name) for name in names)
         if len(self.names) != len(self.points):
             raise ValueError(f"names must be one per token, {len(self.points)}, got {len(self.names)}")
 
     def top(self, k: int = 10) -> list[tuple[str, float]]:
         """The `k` names of largest weight, with their weights."""
-        weights = np.asarray(self.integrate_weights())
+        weights = np.exp(np.asarray(self.log_weights))
         best = np.argsort(-weights, kind="stable")[: check.count("k", k)]
         return [(self.names[i], float(weights[i])) for i in best]
-
-    def integrate_weights(self) -> np.ndarray:
-        """The weight of every token."""
-        return np.exp(np.asarray(self.log_weights))
 
     @classmethod
     def from_frame(cls, about: dict[str, Any], variables: dict[str, Any]) -> "NamedTokens":
@@ -49,7 +49,7 @@ class NamedTokens(Particles):
 class Tokenizer:
     """The tokenizer of a model, from its `tokenizer.json`: a text is cut as the model was trained, whole and without padding."""
 
-    def __init__(self, file: Any):
+    def __init__(self, file: PathLike):
         try:
             import tokenizers
         except ImportError:
@@ -57,7 +57,7 @@ class Tokenizer:
         try:
             self.inner = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:
-            raise ValueError(f"{str(file)!r} is not a tokenizer ({error})") from None
+            raise ValueError(f"{str(file)!r} is not a tokenizer ({error}); download it again") from None
         # Files carry how their authors batched texts: MiniLM's pads every text to 128 tokens.
         self.inner.no_truncation()
         self.inner.no_padding()
@@ -65,11 +65,15 @@ class Tokenizer:
     def encode(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
         """The numbers of the tokens of a text, their names, and which characters of the text each is."""
         found = self.inner.encode(text)
+        # Those that every text has, such as [CLS], are no text.
+        if all(found.special_tokens_mask):
+            raise ValueError(f"x must be a text with at least one token, got {check.shown(text)}")
         return found.ids, found.tokens, found.offsets
 
-    def name(self, number: int) -> str:
-        """The name of a token of the vocabulary."""
-        return self.inner.id_to_token(int(number)) or f"[{number}]"
+    @functools.cache  # noqa: B019 (a tokenizer lives as long as its model)
+    def names(self, count: int) -> tuple[str, ...]:
+        """The names of the first `count` tokens of the vocabulary; some models have more rows than their tokenizer has words."""
+        return tuple(self.inner.id_to_token(number) or f"[{number}]" for number in range(count))
 
     def number(self, name: str) -> int | None:
         """The number of a name; `None` outside the vocabulary."""

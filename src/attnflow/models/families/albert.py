@@ -1,26 +1,29 @@
 """ALBERT (Lan et al. 2019, arXiv:1909.11942): layers that share their weights, and words in fewer dimensions than tokens."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
+from attnflow import _check as check
 from attnflow.models.embedding import Head, WordEmbedding
-from attnflow.models.families.base import Family, Shape, affine
+from attnflow.models.families.base import Family, Shape
 from attnflow.models.families.bert import BERT, masked_head, word_embedding
-from attnflow.models.read import Weights
+from attnflow.models.read import Config, Weights
 
 
-def _ends(config: Mapping[str, Any], shape: Shape, weights: Weights, dtype: Any) -> tuple[WordEmbedding, None, Head | None]:
+def _shape(config: Config) -> Shape:
+    return BERT.shape(Config({"hidden_act": "gelu_new"} | config))
+
+
+def _ends(config: Config, shape: Shape, weights: Weights) -> tuple[WordEmbedding, None, Head | None]:
     width = config["embedding_size"]
-    embedding = word_embedding(ALBERT, config, shape, weights, dtype, width)
-    lift = affine(*ALBERT.linear(weights, "encoder.embedding_hidden_mapping_in", (shape.dim, width), dtype))
+    embedding = word_embedding(ALBERT, config, shape, weights, width)
+    lift = ALBERT.affine(weights, "encoder.embedding_hidden_mapping_in", (shape.dim, width))
     embedding = dataclasses.replace(embedding, lift=lift)
-    return embedding, None, masked_head(ALBERT, shape, weights, dtype, embedding, "predictions.", "", width)
+    return embedding, None, masked_head(ALBERT, config, shape, weights, embedding, "predictions.", "")
 
 
-def _layer_names(config: Mapping[str, Any], shape: Shape) -> tuple[list[tuple[int, int]], list[int]]:
+def _layer_names(config: Config, shape: Shape) -> tuple[list[tuple[int, ...]], list[int]]:
     """Groups of inner layers, each of which acts in successive layers."""
-    groups, inner = config.get("num_hidden_groups", 1), config.get("inner_group_num", 1)
+    groups, inner = (check.count(f"config.json: {name}", config.get(name, 1)) for name in ("num_hidden_groups", "inner_group_num"))
     numbers = [(g, j) for g in range(groups) for j in range(inner)]
     return numbers, [inner * (i * groups // shape.layers) + j for i in range(shape.layers) for j in range(inner)]
 
@@ -40,7 +43,7 @@ ALBERT = Family(
         "norm2": _LAYER + "full_layer_layer_norm",
     },
     pre=False,
-    shape=lambda config: BERT.shape({"hidden_act": "gelu_new"} | dict(config)),
+    shape=_shape,
     ends=_ends,
     layer_names=_layer_names,
 )

@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from attnflow import _check as check
 from attnflow.attention.multi_head import multi_head
 from attnflow.fields.norms import LayerNorm, RMSNorm
 from attnflow.fields.perceptron import GatedPerceptron, Perceptron
 from attnflow.measures import Affine
-from attnflow.models.block import Block
-from attnflow.models.read import Weights
+from attnflow.models.block import Block, Norm
+from attnflow.models.embedding import Head, PatchEmbedding, WordEmbedding
+from attnflow.models.read import Config, Weights
+from attnflow.numerics.arrays import array
 from attnflow.sums import Causal
 
 
@@ -56,10 +59,12 @@ class Shape:
     causal: bool = False
 
     def __post_init__(self):
+        for name in ("dim", "layers", "heads", "hidden", "positions"):
+            check.count(f"config.json: the number for {name}", getattr(self, name))
         object.__setattr__(self, "key_heads", self.key_heads or self.heads)
-        object.__setattr__(self, "head_dim", self.head_dim or self.dim // max(self.heads, 1))
+        object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
         if self.activation not in ACTIVATIONS:
-            raise ValueError(f"config.json: an activation of {', '.join(ACTIVATIONS)} can be read, got {self.activation!r}")
+            raise ValueError(f"config.json: the activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,46 +73,45 @@ class Family:
 
     - `name`: the `model_type` of `config.json`. `prefix`: what may stand before its names.
     - `parts`: from the parts of a block to the names of its linear layers and norms, with `{}` for the number of the layer. Parts are
-      `query`, `key`, `value`, `out`, `hidden`, `project`, `norm1`, `norm2`, and `gate` where the perceptron is gated; each has a `weight`
-      and perhaps a `bias` in the file.
+      `query`, `key`, `value` (or `fused`, the three in one), `out`, `hidden`, `project`, `norm1`, `norm2`, and `gate` where the perceptron
+      is gated; each has a `weight` and perhaps a `bias` in the file.
     - `pre`: whether norms come before their fields. `rms`: whether they are RMS norms. `transposed`: whether matrices are stored
       `[in, out]`.
-    - `shape(config)`: the sizes; refuses by name what this family can be but is not read. `ends(config, shape, weights, dtype)`: the
-      embedding, the final norm and the head.
+    - `shape(config)`: the sizes; refuses by name what this family can be but is not read. `ends(config, shape, weights)`: the embedding,
+      the final norm and the head.
     - `rotary(config, shape)`: the frequencies of rotary positions. `layer_names(config, shape)`: the numbers for `{}` of the distinct
       blocks, and which of them acts in each layer. `temperature(config, shape, layer)`: that of the logits.
-    - `split(weights, shape, place)`: query, key and value where a file has them fused.
     """
 
     name: str
     prefix: str
     parts: Mapping[str, str]
     pre: bool
-    shape: Callable[[Mapping[str, Any]], Shape]
-    ends: Callable[..., tuple[Any, Any, Any]]
+    shape: Callable[[Config], Shape]
+    ends: Callable[[Config, Shape, Weights], tuple[WordEmbedding | PatchEmbedding, Norm | None, Head | None]]
     rms: bool = False
     transposed: bool = False
-    rotary: Callable[[Mapping[str, Any], Shape], np.ndarray] | None = None
-    layer_names: Callable[[Mapping[str, Any], Shape], tuple[list[Any], list[int]]] | None = None
-    temperature: Callable[[Mapping[str, Any], Shape, int], float] | None = None
-    fused: str | None = None
+    rotary: Callable[[Config, Shape], np.ndarray] | None = None
+    layer_names: Callable[[Config, Shape], tuple[list[tuple[int, ...]], list[int]]] | None = None
+    temperature: Callable[[Config, Shape, int], float] | None = None
 
-    def blocks(self, config: Mapping[str, Any], shape: Shape, weights: Weights, dtype: Any) -> tuple[tuple[Block, ...], tuple[int, ...]]:
+    def blocks(self, config: Config, shape: Shape, weights: Weights) -> tuple[tuple[Block, ...], tuple[int, ...]]:
         """The distinct blocks, and which of them acts in each layer."""
-        numbers, order = (list(range(shape.layers)),) * 2 if self.layer_names is None else self.layer_names(config, shape)
-        frequencies = None if self.rotary is None else self.rotary(config, shape)
-        made = [self._block(config, shape, weights, dtype, number, layer, frequencies) for layer, number in enumerate(numbers)]
-        return tuple(made), tuple(order)
+        if self.layer_names is None:
+            # One after the other: the first that the file lacks is refused before the next is thought of.
+            blocks = tuple(self._block(config, shape, weights, (layer,)) for layer in range(shape.layers))
+            return blocks, tuple(range(shape.layers))
+        numbers, order = self.layer_names(config, shape)
+        return tuple(self._block(config, shape, weights, number) for number in numbers), tuple(order)
 
-    def _block(self, config: Any, shape: Shape, weights: Weights, dtype: Any, number: Any, layer: int, frequencies: Any) -> Block:
-        numbers = number if isinstance(number, tuple) else (number,)
-        names = {part: name.format(*numbers) for part, name in self.parts.items()}
-        queries, keys = shape.heads * shape.head_dim, shape.key_heads * shape.head_dim
-        sizes = {"query": (queries, shape.dim), "key": (keys, shape.dim), "value": (keys, shape.dim), "out": (shape.dim, queries)}
-        sizes |= {"hidden": (shape.hidden, shape.dim), "gate": (shape.hidden, shape.dim), "project": (shape.dim, shape.hidden)}
-        linear = {part: self.linear(weights, names[part], size, dtype) for part, size in sizes.items() if part in names}
-        if self.fused is not None:
-            weight, bias = self.linear(weights, self.fused.format(*numbers), (3 * queries, shape.dim), dtype)
+    def _block(self, config: Config, shape: Shape, weights: Weights, number: tuple[int, ...]) -> Block:
+        names = {part: name.format(*number) for part, name in self.parts.items()}
+        d, queries, keys = shape.dim, shape.heads * shape.head_dim, shape.key_heads * shape.head_dim
+        sizes = {"query": (queries, d), "key": (keys, d), "value": (keys, d), "fused": (3 * queries, d), "out": (d, queries)}
+        sizes |= {"hidden": (shape.hidden, d), "gate": (shape.hidden, d), "project": (d, shape.hidden)}
+        linear = {part: self.linear(weights, names[part], size) for part, size in sizes.items() if part in names}
+        if "fused" in linear:
+            weight, bias = linear["fused"]
             biases = (None,) * 3 if bias is None else np.split(bias, 3)
             linear |= dict(zip(("query", "key", "value"), zip(np.split(weight, 3), biases)))
         law = multi_head(
@@ -118,11 +122,11 @@ class Family:
             value_bias=linear["value"][1],
             out_bias=linear["out"][1],
             key_heads=shape.key_heads,
-            temperature=None if self.temperature is None else self.temperature(config, shape, layer),
-            rotary=frequencies,
+            temperature=None if self.temperature is None else self.temperature(config, shape, number[0]),
+            rotary=None if self.rotary is None else self.rotary(config, shape),
             mask=Causal() if shape.causal else None,
         )
-        norms = tuple(self.norm(weights, names[part], shape, dtype) for part in ("norm1", "norm2"))
+        norms = (self.norm(weights, names["norm1"], shape), self.norm(weights, names["norm2"], shape))
         (hidden, inner), (project, outer) = linear["hidden"], linear["project"]
         activation = ACTIVATIONS[shape.activation]
         if "gate" in linear:
@@ -132,27 +136,35 @@ class Family:
             perceptron = Perceptron(hidden, project, inner, outer, activation)
         return Block(law, perceptron, norms, self.pre)
 
-    def linear(self, weights: Weights, name: str, size: tuple[int, int], dtype: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    def linear(self, weights: Weights, name: str, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray | None]:
         """The matrix `[out, in]` of a linear layer, and its bias if it has one."""
-        weight = weights.take(f"{name}.weight", *(size[::-1] if self.transposed else size)).astype(dtype)
-        bias = weights.take(f"{name}.bias", size[0]).astype(dtype) if f"{name}.bias" in weights else None
-        return (weight.T if self.transposed else weight), bias
+        weight = weights.take(f"{name}.weight", *(size[::-1] if self.transposed else size))
+        return (weight.T if self.transposed else weight), weights.take(f"{name}.bias", size[0]) if f"{name}.bias" in weights else None
 
-    def norm(self, weights: Weights, name: str, shape: Shape, dtype: Any, dim: int | None = None) -> LayerNorm | RMSNorm:
+    def norm(self, weights: Weights, name: str, shape: Shape, dim: int | None = None) -> LayerNorm | RMSNorm:
         """A norm over `dim` coordinates, by default those of the tokens."""
-        gain = weights.take(f"{name}.weight", dim or shape.dim).astype(dtype)
+        gain = weights.take(f"{name}.weight", dim or shape.dim)
         if self.rms:
             return RMSNorm(gain, shape.epsilon)
-        return LayerNorm(gain, weights.take(f"{name}.bias", dim or shape.dim).astype(dtype), shape.epsilon)
+        return LayerNorm(gain, weights.take(f"{name}.bias", dim or shape.dim), shape.epsilon)
+
+    def affine(self, weights: Weights, name: str, size: tuple[int, int]) -> Affine:
+        """A linear layer as a map of rows."""
+        weight, bias = self.linear(weights, name, size)
+        return Affine(array(weight), array(np.zeros(size[0], weight.dtype) if bias is None else bias))
 
 
-def affine(weight: np.ndarray, bias: np.ndarray | None) -> Affine:
-    """A linear layer as a map of rows."""
-    return Affine(jnp.asarray(weight), jnp.asarray(np.zeros(len(weight), weight.dtype) if bias is None else bias))
+def words_of_head(config: Config, weights: Weights, name: str, words: Array, tied: bool) -> Array | None:
+    """The matrix of a head over the vocabulary: that of the file, or the words of the embedding if the file has none or the same; `None` if
+    it has none and the config does not tie them. `tied` is what the family does if the config says nothing."""
+    if name not in weights:
+        return words if config.get("tie_word_embeddings", tied) else None
+    found = weights.take(name, *words.shape)
+    return words if np.array_equal(found, words) else array(found)
 
 
-def refuse(config: Mapping[str, Any], **supported: Any) -> None:
+def refuse(config: Config, **supported: Any) -> None:
     """Raise if the config chooses something else than what is read."""
     for key, value in supported.items():
         if config.get(key, value) not in (value, None):
-            raise ValueError(f"config.json: {key} = {config[key]!r} is not read, only {value!r}")
+            raise ValueError(f"config.json: {key} must be {value!r}, got {config[key]!r}, which is not read")

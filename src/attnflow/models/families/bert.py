@@ -1,16 +1,12 @@
 """BERT (Devlin et al. 2018, arXiv:1810.04805), MiniLM (Wang et al. 2020, arXiv:2002.10957) and what else has its files."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import jax.numpy as jnp
-
 from attnflow.models.embedding import Head, WordEmbedding
-from attnflow.models.families.base import ACTIVATIONS, Family, Shape, affine, refuse
-from attnflow.models.read import Weights
+from attnflow.models.families.base import ACTIVATIONS, Family, Shape, refuse, words_of_head
+from attnflow.models.read import Config, Weights
+from attnflow.numerics.arrays import array
 
 
-def _shape(config: Mapping[str, Any]) -> Shape:
+def _shape(config: Config) -> Shape:
     refuse(config, is_decoder=False, add_cross_attention=False, position_embedding_type="absolute")
     return Shape(
         dim=config["hidden_size"],
@@ -24,34 +20,33 @@ def _shape(config: Mapping[str, Any]) -> Shape:
     )
 
 
-def _ends(config: Mapping[str, Any], shape: Shape, weights: Weights, dtype: Any) -> tuple[WordEmbedding, None, Head | None]:
-    embedding = word_embedding(BERT, config, shape, weights, dtype, shape.dim)
-    return embedding, None, masked_head(BERT, shape, weights, dtype, embedding, "cls.predictions.", "transform.", shape.dim)
+def _ends(config: Config, shape: Shape, weights: Weights) -> tuple[WordEmbedding, None, Head | None]:
+    embedding = word_embedding(BERT, config, shape, weights, shape.dim)
+    return embedding, None, masked_head(BERT, config, shape, weights, embedding, "cls.predictions.", "transform.")
 
 
-def word_embedding(family: Family, config: Any, shape: Shape, weights: Weights, dtype: Any, width: int) -> WordEmbedding:
+def word_embedding(family: Family, config: Config, shape: Shape, weights: Weights, width: int) -> WordEmbedding:
     """Words, positions and types `[., width]`, then a norm."""
     rows = {"word": shape.vocabulary, "position": shape.positions, "token_type": config.get("type_vocab_size", 2)}
-    tables = (jnp.asarray(weights.take(f"embeddings.{name}_embeddings.weight", n, width).astype(dtype)) for name, n in rows.items())
-    return WordEmbedding(*tables, family.norm(weights, "embeddings.LayerNorm", shape, dtype, width))
+    tables = (array(weights.take(f"embeddings.{name}_embeddings.weight", n, width)) for name, n in rows.items())
+    return WordEmbedding(*tables, family.norm(weights, "embeddings.LayerNorm", shape, width))
 
 
 def masked_head(
-    family: Family, shape: Shape, weights: Weights, dtype: Any, embedding: WordEmbedding, place: str, inner: str, width: int
+    family: Family, config: Config, shape: Shape, weights: Weights, embedding: WordEmbedding, place: str, inner: str
 ) -> Head | None:
-    """The head of a model trained on masked words; `None` for one without. The words are tied to the embedding if the file has none."""
-    layer = f"{place}{inner}dense"
-    if f"{layer}.weight" not in weights:
+    """The head of a model trained on masked words; `None` for one without."""
+    layer, (count, width) = f"{place}{inner}dense", embedding.words.shape
+    words = words_of_head(config, weights, f"{place}decoder.weight", embedding.words, tied=True)
+    if f"{layer}.weight" not in weights or words is None:
         return None
-    name = f"{place}decoder.weight"
-    words = jnp.asarray(weights.take(name, shape.vocabulary, width).astype(dtype)) if name in weights else embedding.words
-    bias = next((weights[f"{place}{tail}"] for tail in ("bias", "decoder.bias") if f"{place}{tail}" in weights), None)
+    bias = next((name for name in (f"{place}bias", f"{place}decoder.bias") if name in weights), None)
     return Head(
         words,
-        None if bias is None else jnp.asarray(bias.astype(dtype)),
-        affine(*family.linear(weights, layer, (width, shape.dim), dtype)),
+        None if bias is None else array(weights.take(bias, count)),
+        family.affine(weights, layer, (width, shape.dim)),
         ACTIVATIONS[shape.activation],
-        family.norm(weights, f"{place}{inner}LayerNorm", shape, dtype, width),
+        family.norm(weights, f"{place}{inner}LayerNorm", shape, width),
     )
 
 

@@ -1,17 +1,13 @@
 """GPT-2 (Radford et al. 2019): causal, norms first, query, key and value in one matrix that is stored transposed."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import jax.numpy as jnp
-
-from attnflow.fields.norms import LayerNorm
+from attnflow.fields.norms import LayerNorm, RMSNorm
 from attnflow.models.embedding import Head, WordEmbedding
-from attnflow.models.families.base import Family, Shape, refuse
-from attnflow.models.read import Weights
+from attnflow.models.families.base import Family, Shape, refuse, words_of_head
+from attnflow.models.read import Config, Weights
+from attnflow.numerics.arrays import array
 
 
-def _shape(config: Mapping[str, Any]) -> Shape:
+def _shape(config: Config) -> Shape:
     refuse(config, add_cross_attention=False, reorder_and_upcast_attn=False)
     return Shape(
         dim=config["n_embd"],
@@ -26,28 +22,23 @@ def _shape(config: Mapping[str, Any]) -> Shape:
     )
 
 
-def _temperature(config: Mapping[str, Any], shape: Shape, layer: int) -> float:
+def _temperature(config: Config, shape: Shape, layer: int) -> float:
     scale = shape.head_dim**0.5 if config.get("scale_attn_weights", True) else 1.0
     return scale * (layer + 1) if config.get("scale_attn_by_inverse_layer_idx", False) else scale
 
 
-def _ends(config: Mapping[str, Any], shape: Shape, weights: Weights, dtype: Any) -> tuple[WordEmbedding, LayerNorm, Head]:
-    words = jnp.asarray(weights.take("wte.weight", shape.vocabulary, shape.dim).astype(dtype))
-    positions = jnp.asarray(weights.take("wpe.weight", shape.positions, shape.dim).astype(dtype))
-    return WordEmbedding(words, positions), GPT2.norm(weights, "ln_f", shape, dtype), word_head(shape, weights, dtype, words)
-
-
-def word_head(shape: Shape, weights: Weights, dtype: Any, words: Any) -> Head:
-    """The head over the vocabulary, tied to the words if the file has none."""
-    if "lm_head.weight" not in weights:
-        return Head(words)
-    return Head(jnp.asarray(weights.take("lm_head.weight", shape.vocabulary, shape.dim).astype(dtype)))
+def _ends(config: Config, shape: Shape, weights: Weights) -> tuple[WordEmbedding, LayerNorm | RMSNorm, Head | None]:
+    words = array(weights.take("wte.weight", shape.vocabulary, shape.dim))
+    positions = array(weights.take("wpe.weight", shape.positions, shape.dim))
+    said = words_of_head(config, weights, "lm_head.weight", words, tied=True)
+    return WordEmbedding(words, positions), GPT2.norm(weights, "ln_f", shape), None if said is None else Head(said)
 
 
 GPT2 = Family(
     name="gpt2",
     prefix="transformer.",
     parts={
+        "fused": "h.{}.attn.c_attn",
         "out": "h.{}.attn.c_proj",
         "norm1": "h.{}.ln_1",
         "hidden": "h.{}.mlp.c_fc",
@@ -59,5 +50,4 @@ GPT2 = Family(
     ends=_ends,
     transposed=True,
     temperature=_temperature,
-    fused="h.{}.attn.c_attn",
 )

@@ -1,19 +1,15 @@
 """Llama (Touvron et al. 2023, arXiv:2302.13971): causal, rotary positions, RMS norms first, gated perceptrons, keys shared by heads."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import jax.numpy as jnp
 import numpy as np
 
-from attnflow.fields.norms import RMSNorm
+from attnflow.fields.norms import LayerNorm, RMSNorm
 from attnflow.models.embedding import Head, WordEmbedding
-from attnflow.models.families.base import Family, Shape
-from attnflow.models.families.gpt2 import word_head
-from attnflow.models.read import Weights
+from attnflow.models.families.base import Family, Shape, refuse, words_of_head
+from attnflow.models.read import Config, Weights
+from attnflow.numerics.arrays import array
 
 
-def _shape(config: Mapping[str, Any]) -> Shape:
+def _shape(config: Config) -> Shape:
     return Shape(
         dim=config["hidden_size"],
         layers=config["num_hidden_layers"],
@@ -29,9 +25,10 @@ def _shape(config: Mapping[str, Any]) -> Shape:
     )
 
 
-def _rotary(config: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    r"""The frequencies $\theta^{-2i/p}$, as the config scales them: not, by a factor, or by wavelength as Llama 3.1 does."""
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+def _rotary(config: Config, shape: Shape) -> np.ndarray:
+    r"""The frequencies $\theta^{-2i/p}$, as the config scales them: not at all, by a factor, or by wavelength as Llama 3.1 does."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or Config()
+    refuse(rope, partial_rotary_factor=1.0)
     kind = rope.get("rope_type", rope.get("type", "default"))
     theta = rope.get("rope_theta", config.get("rope_theta", 10000.0))
     frequencies = theta ** (-np.arange(0, shape.head_dim, 2) / shape.head_dim)
@@ -40,7 +37,7 @@ def _rotary(config: Mapping[str, Any], shape: Shape) -> np.ndarray:
     if kind == "linear":
         return frequencies / rope["factor"]
     if kind != "llama3":
-        raise ValueError(f"config.json: rotary positions of type default, linear and llama3 are read, got {kind!r}")
+        raise ValueError(f"config.json: rotary positions must be of type default, linear or llama3, got {kind!r}, which is not read")
     low, high, context = rope["low_freq_factor"], rope["high_freq_factor"], rope["original_max_position_embeddings"]
     # Waves that fit into the old context `high` times stay, those that fit less than `low` times are stretched, between them it is a mean.
     turns = context * frequencies / (2 * np.pi)
@@ -48,9 +45,10 @@ def _rotary(config: Mapping[str, Any], shape: Shape) -> np.ndarray:
     return frequencies * (share + (1 - share) / rope["factor"])
 
 
-def _ends(config: Mapping[str, Any], shape: Shape, weights: Weights, dtype: Any) -> tuple[WordEmbedding, RMSNorm, Head]:
-    words = jnp.asarray(weights.take("embed_tokens.weight", shape.vocabulary, shape.dim).astype(dtype))
-    return WordEmbedding(words), LLAMA.norm(weights, "norm", shape, dtype), word_head(shape, weights, dtype, words)
+def _ends(config: Config, shape: Shape, weights: Weights) -> tuple[WordEmbedding, RMSNorm | LayerNorm, Head | None]:
+    words = array(weights.take("embed_tokens.weight", shape.vocabulary, shape.dim))
+    said = words_of_head(config, weights, "lm_head.weight", words, tied=False)
+    return WordEmbedding(words), LLAMA.norm(weights, "norm", shape), None if said is None else Head(said)
 
 
 LLAMA = Family(

@@ -1,23 +1,25 @@
 """ViT (Dosovitskiy et al. 2020, arXiv:2010.11929): an image as patches behind a class token, norms first."""
 
-from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
-
-from attnflow.fields.norms import LayerNorm
+from attnflow.fields.norms import LayerNorm, RMSNorm
 from attnflow.models.embedding import Head, PatchEmbedding
 from attnflow.models.families.base import Family, Shape
-from attnflow.models.read import Weights, read_json
+from attnflow.models.read import Config, Weights, read_json
+from attnflow.numerics.arrays import array
 
 
 def _sides(value: Any) -> tuple[int, int]:
-    """Height and width, of a number or a pair."""
-    return tuple(value) if isinstance(value, list) else (value, value)
+    """Height and width, of a number, a pair, or names."""
+    if isinstance(value, dict):
+        return value["height"], value["width"]
+    return (value[0], value[1]) if isinstance(value, list) else (value, value)
 
 
-def _shape(config: Mapping[str, Any]) -> Shape:
-    (height, width), (side, _) = _sides(config["image_size"]), _sides(config["patch_size"])
+def _shape(config: Config) -> Shape:
+    (height, width), (side, other) = _sides(config["image_size"]), _sides(config["patch_size"])
+    if side != other or height % side or width % side:
+        raise ValueError(f"config.json: image_size {[height, width]} must be cut into square patches, got patch_size {[side, other]}")
     return Shape(
         dim=config["hidden_size"],
         layers=config["num_hidden_layers"],
@@ -30,25 +32,32 @@ def _shape(config: Mapping[str, Any]) -> Shape:
     )
 
 
-def _ends(config: Mapping[str, Any], shape: Shape, weights: Weights, dtype: Any) -> tuple[PatchEmbedding, LayerNorm, Head | None]:
-    side, colors = _sides(config["patch_size"])[0], config.get("num_channels", 3)
-    file = weights.folder / "preprocessor_config.json"
-    prepared = read_json(file) if file.is_file() else {}
-    kernel = weights.take("embeddings.patch_embeddings.projection.weight", shape.dim, colors, side, side)
+def _ends(config: Config, shape: Shape, weights: Weights) -> tuple[PatchEmbedding, LayerNorm | RMSNorm, Head | None]:
+    side, colors, size = _sides(config["patch_size"])[0], config.get("num_channels", 3), _sides(config["image_size"])
     embedding = PatchEmbedding(
-        jnp.asarray(kernel.astype(dtype)),
-        jnp.asarray(weights.take("embeddings.patch_embeddings.projection.bias", shape.dim).astype(dtype)),
-        jnp.asarray(weights.take("embeddings.cls_token", 1, 1, shape.dim).astype(dtype)[0, 0]),
-        jnp.asarray(weights.take("embeddings.position_embeddings", 1, shape.positions, shape.dim).astype(dtype)[0]),
-        tuple(prepared.get("image_mean", [0.5] * colors)) if prepared.get("do_normalize", True) else (0.0,) * colors,
-        tuple(prepared.get("image_std", [0.5] * colors)) if prepared.get("do_normalize", True) else (1.0,) * colors,
-        _sides(config["image_size"]),
+        array(weights.take("embeddings.patch_embeddings.projection.weight", shape.dim, colors, side, side)),
+        array(weights.take("embeddings.patch_embeddings.projection.bias", shape.dim)),
+        array(weights.take("embeddings.cls_token", 1, 1, shape.dim)[0, 0]),
+        array(weights.take("embeddings.position_embeddings", 1, shape.positions, shape.dim)[0]),
+        *_prepared(weights, colors, size),
     )
     head = None
     if "classifier.weight" in weights:
-        matrix, bias = weights["classifier.weight"], weights["classifier.bias"]
-        head = Head(jnp.asarray(matrix.astype(dtype)), jnp.asarray(bias.astype(dtype)))
-    return embedding, VIT.norm(weights, "layernorm", shape, dtype), head
+        head = Head(*(array(found) for found in VIT.linear(weights, "classifier", (len(weights["classifier.weight"]), shape.dim))))
+    return embedding, VIT.norm(weights, "layernorm", shape), head
+
+
+def _prepared(weights: Weights, colors: int, size: tuple[int, int]) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, int], int]:
+    """How images are prepared: mean and deviation of each color, the size, and how Pillow resizes to it, by its number."""
+    file = weights.folder / "preprocessor_config.json"
+    said = read_json(file) if file.is_file() else Config()
+    if "size" in said and _sides(said["size"]) != size:
+        raise ValueError(f"{str(file)!r}: size must be {list(size)}, the image_size of config.json, got {said['size']}")
+    if said.get("do_normalize", True):
+        mean, std = (tuple(said.get(name, [0.5] * colors)) for name in ("image_mean", "image_std"))
+    else:
+        mean, std = (0.0,) * colors, (1.0,) * colors
+    return mean, std, size, said.get("resample", 2)
 
 
 VIT = Family(
