@@ -77,6 +77,6 @@ def from_arrays(
 def _law(parts: dict[str, np.ndarray], options: dict[str, Any]) -> Heads:
     """The law of a layer: rows of heads below each other, as linear layers have them."""
     heads, key_heads, d = len(parts["query"]), len(parts["key"]), parts["query"].shape[1]
-    rows = [parts[name].transpose(0, 2, 1).reshape(-1, d) for name in ("query", "key", "value")]
+    query, key, value = (parts[name].transpose(0, 2, 1).reshape(-1, d) for name in ("query", "key", "value"))
     biases = {name: part.reshape(-1) for name, part in parts.items() if name.endswith("bias")}
-    return multi_head(*rows, parts["out"].reshape(-1, d).T, heads, key_heads=key_heads, **biases, **options)
+    return multi_head(query, key, value, parts["out"].reshape(-1, d).T, heads, key_heads=key_heads, **biases, **options)

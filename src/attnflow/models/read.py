@@ -81,9 +81,7 @@ class Weights(Mapping[str, np.ndarray]):
     def take(self, name: str, *shape: int) -> np.ndarray:
         """The tensor of a name, refused unless it is there and has this shape."""
         if name not in self:
-            raise ValueError(
-                f"{str(self.folder)!r} has no tensor {name!r}, with or without {self.prefix!r} before it; is the file complete?"
-            )
+            raise ValueError(f"{str(self.folder)!r} has no tensor {name!r}, with or without {self.prefix!r} before it; download it again")
         if self[name].shape != shape:
             raise ValueError(
                 f"{name!r} in {str(self.folder)!r} must have shape {list(shape)} by config.json, got {list(self[name].shape)}; "
@@ -148,9 +146,7 @@ def _pickled(file: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         import torch
     except ImportError:
-        raise ImportError(
-            f"{file.name!r} is a pickle, which only torch reads; pip install torch, or save the model as safetensors"
-        ) from None
+        raise ImportError(f"{file.name!r} is a pickle, which torch reads; pip install torch, or save the model as safetensors") from None
     try:
         loaded = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:

@@ -28,7 +28,7 @@ from attnflow.numerics.arrays import array, floats, known, on_host
 from attnflow.sums import Request, check_request
 
 
-def load(folder: PathLike, *, dtype: DType = None) -> "Transformer":
+def load(folder: PathLike, *, dtype: DType | None = None) -> "Transformer":
     """A trained transformer from a folder as Hugging Face writes it, or from an installed package that has such a folder inside.
 
     **Arguments:**
@@ -111,9 +111,7 @@ class Transformer(eqx.Module):
     def tokens(self, x: str | ArrayLike) -> tuple[np.ndarray, list[str]]:
         """The numbers and the names of the tokens of a text, or of numbers of the vocabulary."""
         if not isinstance(self.embedding, WordEmbedding):
-            raise ValueError(
-                f"a model of type {self.family!r} takes images, which have no numbers of a vocabulary; use model.measure(image)"
-            )
+            raise ValueError(f"a model of type {self.family!r} takes images, which have no vocabulary; use model.measure(image)")
         if isinstance(x, str):
             if self.tokenizer is None:
                 raise ValueError("x must be numbers of the vocabulary, got a text; the model has no tokenizer.json that would cut it")
@@ -126,7 +124,7 @@ class Transformer(eqx.Module):
             names = None
         if not 0 < len(ids) <= self.shape.positions:
             raise ValueError(
-                f"x must have at least one token and at most {self.shape.positions}, the positions of the model, got {len(ids)}"
+                f"x must have 1 to {self.shape.positions} tokens, as the model has positions, got {len(ids)}; give a text of that length"
             )
         outside = ids[(ids < 0) | (ids >= self.shape.vocabulary)]
         if len(outside):
@@ -155,7 +153,7 @@ class Transformer(eqx.Module):
         weights = on_host(lambda w: w[rows] * (np.arange(len(rows)) < n), array(weights, dtype))
         points, order = (on_host(lambda a: a[rows], array(a, dtype)) for a in (mu.points, mu.sequence))
         now, states, reports = Particles(points, weights, order=order), [points], []
-        step = np.asarray(self.step, dtype)
+        step = array(self.step, dtype)
         for layer, which in itertools.product(self.order, (0, 1)):
             points, report = self.blocks[layer].half(which, now, step, sums)
             now = now.with_state(points)

@@ -115,7 +115,10 @@ class Family:
             biases = (None,) * 3 if bias is None else np.split(bias, 3)
             linear |= dict(zip(("query", "key", "value"), zip(np.split(weight, 3), biases)))
         law = multi_head(
-            *(linear[part][0] for part in ("query", "key", "value", "out")),
+            linear["query"][0],
+            linear["key"][0],
+            linear["value"][0],
+            linear["out"][0],
             shape.heads,
             query_bias=linear["query"][1],
             key_bias=linear["key"][1],

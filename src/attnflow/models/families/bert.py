@@ -28,8 +28,8 @@ def _ends(config: Config, shape: Shape, weights: Weights) -> tuple[WordEmbedding
 def word_embedding(family: Family, config: Config, shape: Shape, weights: Weights, width: int) -> WordEmbedding:
     """Words, positions and types `[., width]`, then a norm."""
     rows = {"word": shape.vocabulary, "position": shape.positions, "token_type": config.get("type_vocab_size", 2)}
-    tables = (array(weights.take(f"embeddings.{name}_embeddings.weight", n, width)) for name, n in rows.items())
-    return WordEmbedding(*tables, family.norm(weights, "embeddings.LayerNorm", shape, width))
+    words, positions, types = (array(weights.take(f"embeddings.{name}_embeddings.weight", n, width)) for name, n in rows.items())
+    return WordEmbedding(words, positions, types, family.norm(weights, "embeddings.LayerNorm", shape, width))
 
 
 def masked_head(

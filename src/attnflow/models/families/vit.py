@@ -43,7 +43,8 @@ def _ends(config: Config, shape: Shape, weights: Weights) -> tuple[PatchEmbeddin
     )
     head = None
     if "classifier.weight" in weights:
-        head = Head(*(array(found) for found in VIT.linear(weights, "classifier", (len(weights["classifier.weight"]), shape.dim))))
+        classes = VIT.affine(weights, "classifier", (len(weights["classifier.weight"]), shape.dim))
+        head = Head(classes.matrix, classes.offset)
     return embedding, VIT.norm(weights, "layernorm", shape), head
 
 
