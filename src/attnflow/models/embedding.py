@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from attnflow._types import ArrayLike
+from attnflow._types import DType
 from attnflow.measures import Affine
 from attnflow.models.block import Norm
+from attnflow.numerics.arrays import array
 
 
 class WordEmbedding(eqx.Module):
@@ -57,22 +58,21 @@ class PatchEmbedding(eqx.Module):
         tokens = patches @ self.kernel.reshape(len(self.kernel), -1).T + self.bias[None]
         return jnp.concatenate([self.first[None], tokens]) + self.positions
 
-    def pixels(self, image: ArrayLike, dtype: Any) -> Array:
+    def pixels(self, image: Any, dtype: DType) -> Array:
         """An image as numbers in [0, 1]; one of Pillow is resized as the model asks, an array must have its size."""
-        resize: Any = getattr(image, "resize", None)
-        if hasattr(image, "convert") and resize is not None:
-            image = np.asarray(image.convert("RGB").resize(self.size[::-1], resample=self.resample))  # pyright: ignore
+        if hasattr(image, "convert") and hasattr(image, "resize"):
+            image = image.convert("RGB").resize(self.size[::-1], resample=self.resample)
         found = np.asarray(image)
         due = (*self.size, self.kernel.shape[1])
         if found.shape != due:
             raise ValueError(f"an image must have shape {list(due)}, height, width and colors, got {list(found.shape)}; resize it first")
         if found.dtype == np.uint8:
-            return jnp.asarray(found / 255.0, dtype)
+            return array(found / 255.0, dtype)
         if not np.issubdtype(found.dtype, np.floating) or not np.isfinite(found).all() or found.min() < 0 or found.max() > 1:
             raise ValueError(
                 f"an image must be bytes (uint8), or numbers between 0 and 1, got {found.dtype} from {found.min()} to {found.max()}"
             )
-        return jnp.asarray(found, dtype)
+        return array(found, dtype)
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -57,10 +57,10 @@ def read_json(file: pathlib.Path) -> Config:
 
 class Weights(Mapping[str, np.ndarray]):
     """The tensors of a model by name, without the `prefix` of the family, which a file has or not. Each is a view of its file; `take`
-    copies it in the precision `dtype`."""
+    copies it in the precision `dtype`, and `taken` counts the numbers that were."""
 
     def __init__(self, folder: pathlib.Path, prefix: str, dtype: np.dtype):
-        self.folder, self.prefix, self.dtype = folder, prefix, dtype
+        self.folder, self.prefix, self.dtype, self.taken = folder, prefix, dtype, 0
         files = _weight_files(folder)
         if not files:
             raise ValueError(f"{str(folder)!r} has no weights, neither *.safetensors nor pytorch_model.bin; download them")
@@ -87,6 +87,7 @@ class Weights(Mapping[str, np.ndarray]):
                 f"{name!r} in {str(self.folder)!r} must have shape {list(shape)} by config.json, got {list(self[name].shape)}; "
                 "the two are not of one model"
             )
+        self.taken += self[name].size
         return self[name].astype(self.dtype)
 
 

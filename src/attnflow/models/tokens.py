@@ -25,7 +25,7 @@ class NamedTokens(Particles):
 
     def __init__(
         self, points: ArrayLike, names: Any, weights: ArrayLike | None = None, *, order: ArrayLike | None = None, space: Space | None = None
-    ):  # pyright: ignore[reportArgumentType]
+    ):
         super().__init__(points, weights, order=order, space=space)
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise TypeError(check.refusal("names", "strings, one per token", names))

@@ -50,7 +50,7 @@ def load(folder: PathLike, *, dtype: DType | None = None) -> "Transformer":
     embedding, norm, head = family.ends(config, shape, weights)
     blocks, order = family.blocks(config, shape, weights)
     file = place / "tokenizer.json"
-    return Transformer(embedding, blocks, norm, head, Tokenizer(file) if file.is_file() else None, order, kind, shape)
+    return Transformer(embedding, blocks, norm, head, Tokenizer(file) if file.is_file() else None, order, kind, shape, weights.taken)
 
 
 class Transformer(eqx.Module):
@@ -69,6 +69,7 @@ class Transformer(eqx.Module):
     order: tuple[int, ...] = eqx.field(static=True)
     family: str = eqx.field(static=True)
     shape: Shape = eqx.field(static=True)
+    parameters: int = eqx.field(static=True)
     step: float = eqx.field(static=True, default=1.0)
 
     @property
@@ -219,13 +220,12 @@ class Transformer(eqx.Module):
 
     def describe(self) -> Mapping[str, Any]:
         """What is in the model, in plain numbers."""
-        count = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter((self.embedding, self.blocks, self.norm), eqx.is_array)))
         sizes = {name: getattr(self.shape, name) for name in ("dim", "heads", "key_heads", "head_dim", "hidden", "vocabulary", "positions")}
         about = {"family": self.family, "layers": self.depth, "distinct blocks": len(self.blocks)} | sizes
         return about | {
             "causal": self.shape.causal,
             "norms": "before" if self.blocks[0].pre else "after",
-            "parameters": count,
+            "parameters": self.parameters,
             "dtype": str(self.dtype),
             "tokenizer": self.tokenizer is not None,
             "head": self.head is not None,
@@ -236,10 +236,11 @@ class Transformer(eqx.Module):
         size = max(n, min(_bucket(n), self.shape.positions))
         return np.minimum(np.arange(size), n - 1)
 
-    def _rows(self, function: Callable[[Array], Array], x: Any) -> Array:
+    def _rows(self, function: Callable[[Array], Array], x: Array | np.ndarray) -> Array:
         """A map of rows at some of them, padded, so that their number compiles nothing."""
         rows, n = self._padded(len(x)), len(x)
-        return on_host(lambda y: y[:n], _apply(function, on_host(lambda x: x[rows], x)))
+        padded = array(x[rows]) if isinstance(x, np.ndarray) else on_host(lambda x: x[rows], x)
+        return on_host(lambda y: y[:n], _apply(function, padded))
 
     def _said(self, x: str | ArrayLike | Particles, which: slice) -> Float[Array, "m v"]:
         """The logits at some tokens."""

@@ -162,8 +162,8 @@ def words_of_head(config: Config, weights: Weights, name: str, words: Array, tie
     it has none and the config does not tie them. `tied` is what the family does if the config says nothing."""
     if name not in weights:
         return words if config.get("tie_word_embeddings", tied) else None
-    found = weights.take(name, *words.shape)
-    return words if np.array_equal(found, words) else array(found)
+    same = np.array_equal(weights[name].astype(weights.dtype), words)
+    return words if same else array(weights.take(name, *words.shape))
 
 
 def refuse(config: Config, **supported: Any) -> None:

@@ -40,7 +40,7 @@ def masked_head(
     words = words_of_head(config, weights, f"{place}decoder.weight", embedding.words, tied=True)
     if f"{layer}.weight" not in weights or words is None:
         return None
-    bias = next((name for name in (f"{place}bias", f"{place}decoder.bias") if name in weights), None)
+    bias = next((name for name in (f"{place}decoder.bias", f"{place}bias") if name in weights), None)
     return Head(
         words,
         None if bias is None else array(weights.take(bias, count)),
