@@ -41,7 +41,7 @@ def test_theory_applies_to_a_law(model, prompt):
     bert, x = model("bert"), prompt("bert")
     law, mu = bert.law(0, 0), bert.measure(x)
     plain = af.Particles(mu.points)
-    assert af.predict_limit(law, plain) is not None
+    assert af.predict_limit(law.logit.query, law.logit.key, law.value) is not None
     spectrum = np.linalg.eigvals(law.value)
     assert np.count_nonzero(np.abs(spectrum) > 1e-9) == 8
     assert np.linalg.matrix_rank(np.asarray(law.logit.form.A)) <= 8

@@ -45,7 +45,7 @@ class NamedTokens(Particles):
         return cls(plain.points, variables["names"], plain.weights, order=plain.order, space=plain.space)
 
     def frame(self, states: Any) -> dict[str, tuple[tuple[str, ...], Any]]:
-        return super().frame(states) | {"names": (("token",), np.asarray(self.names))}
+        return super().frame(states) | {"names": (("token",), np.asarray(self.names, dtype=object))}
 
 
 class Tokenizer:
