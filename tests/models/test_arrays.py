@@ -69,11 +69,11 @@ def test_arrays_that_do_not_fit(rng):
         ({"query": weights["query"]}, "query, key, value and out must be given together, got query alone"),
         (
             weights | {"key": wide},
-            r"key must be \[layer, head, d, p\] with 2 layers and d = 8, got \[2, 2, 7, 4\]",
+            r"key must be \[layer, head, d, p\] with 2 layers and the d = 8 of states, got \[2, 2, 7, 4\]",
         ),
         (
             weights | {"out": flat},
-            r"out must be \[layer, head, p, d\] with 2 layers and d = 8, got \[1, 2, 4, 8\]",
+            r"out must be \[layer, head, p, d\] with 2 layers and the d = 8 of states, got \[1, 2, 4, 8\]",
         ),
         (weights | {"query": rng.normal(size=(2, 8, 4))}, r"query must have shape \[layer, head, d, p\], got \[2, 8, 4\]"),
         ({"ts": [0.0, 1.0]}, "ts must be one increasing time per frame of states, 3, got "),

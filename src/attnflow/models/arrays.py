@@ -69,7 +69,9 @@ def from_arrays(
     for name, part in parts.items():
         where = shapes[name].split().index("d") if "d" in shapes[name].split() else None
         if len(part) != count or (where is not None and part.shape[where] != d):
-            raise ValueError(f"{name} must be [{shapes[name].replace(' ', ', ')}] with {count} layers and d = {d}, got {list(part.shape)}")
+            raise ValueError(
+                f"{name} must be [{shapes[name].replace(' ', ', ')}] with {count} layers and the d = {d} of states, got {list(part.shape)}"
+            )
     options = {"temperature": temperature, "rotary": rotary, "interleaved": interleaved, "normalize": normalize, "mask": mask}
     return path, [_law({name: part[layer] for name, part in parts.items()}, options) for layer in range(count)]
 
