@@ -31,12 +31,12 @@ def made(name, **other):
     }
     kind, task, sizes = configs[name]
     config = getattr(transformers, f"{kind}Config")(**sizes | other, attn_implementation="eager")
-    model = getattr(transformers, f"{kind}{other.pop('task', task)}")(config).eval()
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(1)
+        model = getattr(transformers, f"{kind}{task}")(config).eval()
         for parameter in model.parameters():
             # Gains of norms stay near one.
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.15)
+            parameter.add_(torch.randn(parameter.shape) * 0.15)
     return model
 
 
@@ -83,8 +83,7 @@ def edited(saved, tmp_path):
 def exact(monkeypatch):
     """`transformers` without its own casts to single precision: of the softmax, and of Llama's norms and rotary positions."""
     torch = pytest.importorskip("torch")
-    from transformers.models.llama import modeling_llama as llama
-
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
     softmax = torch.nn.functional.softmax
 
     def norm(self, x):

@@ -67,11 +67,10 @@ def from_arrays(
     parts = {name: np.asarray(floats(name, found[name], shape)) for name, shape in shapes.items() if found[name] is not None}
     count, d = len(parts["query"]), points.shape[2]
     for name, part in parts.items():
-        where = shapes[name].split().index("d") if "d" in shapes[name].split() else None
-        if len(part) != count or (where is not None and part.shape[where] != d):
-            raise ValueError(
-                f"{name} must be [{shapes[name].replace(' ', ', ')}] with {count} layers and the d = {d} of states, got {list(part.shape)}"
-            )
+        sizes = dict(zip(shapes[name].split(), part.shape))
+        if sizes["layer"] != count or sizes.get("d", d) != d:
+            due = f"[{', '.join(sizes)}] with {count} layers and the d = {d} of states"
+            raise ValueError(f"{name} must be {due}, got {list(part.shape)}")
     options = {"temperature": temperature, "rotary": rotary, "interleaved": interleaved, "normalize": normalize, "mask": mask}
     return path, [_law({name: part[layer] for name, part in parts.items()}, options) for layer in range(count)]
 
