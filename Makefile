@@ -76,7 +76,7 @@ unfit = $(shell \
 
 # A peer that cannot be had is done without, and asked for again by the next run.
 .venv/dev: .venv/core
-	$(PIP) --editable ".[dev]" && touch $@ || { $(PIP) --editable ".[test,lint]" && \
+	$(PIP) --editable ".[dev]" && touch $@ || { $(PIP) --editable ".[tools,models,lint]" && \
 	  echo "attnflow: the peers of extra bench could not be installed (above is why): comparisons with those that are missing are left out"; }
 
 .venv/docs: .venv/core

@@ -27,6 +27,7 @@ TITLES = {
     "transport": "Transport",
     "observe": "Observables",
     "theory": "Theory",
+    "models": "Trained transformers",
     "plot": "Figures",
     "studies": "Parts of a study",
 }

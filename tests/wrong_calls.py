@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray
+from safetensors.numpy import save_file
 
 import attnflow as af
 from attnflow.numerics import arrays as _arrays
@@ -261,7 +262,7 @@ def table() -> dict[str, Row]:
         "matrices.goe": row(af.matrices.goe, dim=count(2), key=key(), dtype=DTYPE),
         "matrices.wigner": row(af.matrices.wigner, dim=count(2), key=key(), dtype=DTYPE),
     }
-    rows |= measures(mixture) | laws() | flows() | transport() | observables() | plots() | theory() | methods()
+    rows |= measures(mixture) | laws() | flows() | transport() | observables() | plots() | theory() | methods() | models()
     return rows
 
 
@@ -444,6 +445,16 @@ def flows() -> dict[str, Row]:
         "load_path": row(af.load_path, folder=folder()),
         "Consensus": row(af.Consensus, radius=positive()),
         "Steady": row(af.Steady, speed=positive(none=True)),
+        "GatedPerceptron": row(
+            af.GatedPerceptron,
+            gate=array(np.ones((3, 2)), np.ones((2, 2))),
+            hidden=array(np.ones((3, 2))),
+            out=array(np.ones((2, 3)), np.ones((3, 2))),
+            gate_bias=array(np.ones(3), np.ones(2), none=True),
+            hidden_bias=array(np.ones(3), np.ones(2), none=True),
+            out_bias=array(np.ones(2), np.ones(3), none=True),
+            activation=activation,
+        ),
         "Perceptron": row(
             af.Perceptron,
             hidden=array(np.ones((3, 2))),
@@ -701,6 +712,7 @@ def methods() -> dict[str, Row]:
         "Sum": LAW + LAW,
         "Then": LAW.then(af.Perceptron(EYE, EYE)),
         "Perceptron": af.Perceptron(EYE, EYE),
+        "GatedPerceptron": af.GatedPerceptron(EYE, EYE, EYE),
         "ResNet": af.ResNet(EYE),
         "Scheduled": af.Scheduled(lambda t: LAW),
         "NormalizedUpdate": af.normalized_update(LAW),
@@ -711,13 +723,16 @@ def methods() -> dict[str, Row]:
     rows["ZeroTemperature.at"] = row(af.ZeroTemperature(LOGIT, EYE).at, **AT | {"mu": measure(SPHERE, TOKENS, GAUSSIAN)})
     points, order = jnp.asarray(POINTS), ORDER
     velocities = {
-        name: (found.at(TOKENS), "x") for name, found in fields.items() if name not in ("Perceptron", "ResNet", "Sum", "Scheduled")
+        name: (found.at(TOKENS), "x")
+        for name, found in fields.items()
+        if name not in ("Perceptron", "GatedPerceptron", "ResNet", "Sum", "Scheduled")
     }
     velocities["causal"] = (CAUSAL.at(TOKENS), "x")
     for name, (velocity, x) in velocities.items():
         extra = {"order": order} if "order" in inspect.signature(type(velocity).__call__).parameters else {}
         rows[f"the velocity of {name}"] = row(velocity, **{x: array(points, np.ones((5, 3)))}, **extra)
     rows["Perceptron()"] = row(af.Perceptron(EYE, EYE), y=X)
+    rows["GatedPerceptron()"] = row(af.GatedPerceptron(EYE, EYE, EYE), y=X)
     rows["ResNet()"] = row(af.ResNet(EYE), x=X)
     # These have the same velocity whatever the order.
     rows["Affine()"] = row(AFFINE, x=X, order=Given(None, ()))
@@ -759,9 +774,61 @@ def methods() -> dict[str, Row]:
     return rows
 
 
+def models() -> dict[str, Row]:
+    """A transformer of two dimensions and one layer, read from a folder."""
+    sizes = {"wte": (3, 2), "wpe": (8, 2), "ln_f": (2,), "h.0.ln_1": (2,), "h.0.ln_2": (2,), "h.0.attn.c_attn": (2, 6)}
+    sizes |= {"h.0.attn.c_proj": (2, 2), "h.0.mlp.c_fc": (2, 8), "h.0.mlp.c_proj": (8, 2)}
+    tensors = {f"{name}.weight": np.ones(size, np.float32) for name, size in sizes.items()}
+    tensors |= {f"{name}.bias": np.zeros(size[-1:], np.float32) for name, size in sizes.items() if not name.startswith("w")}
+    Path("model").mkdir(exist_ok=True)
+    save_file(tensors, "model/model.safetensors")
+    config = {"model_type": "gpt2", "n_embd": 2, "n_layer": 1, "n_head": 1, "vocab_size": 3, "n_positions": 8}
+    Path("model/config.json").write_text(json.dumps(config))
+    model = af.models.load("model")
+    x = given([0, 1, 2], "text", [0, 3], [-1], [0.5], [], np.zeros(9, int), [[0, 1]], 3, LAW)
+    head = array(np.ones((2, 1, 2, 2)), np.ones((1, 1, 2, 2)), np.ones((2, 1, 3, 2)))
+    bias, one = array(np.ones((2, 1, 2)), np.ones((1, 1, 2)), none=True), count(0, 0)
+    arrays = {
+        "states": array(np.stack([POINTS] * 3), np.ones((3, 5, 3))),
+        "ts": array(np.arange(3.0), np.arange(2.0), np.zeros(3), none=True),
+        "names": given(list("abcde"), "abcde", ["a"], 3, none=True),
+        **dict.fromkeys(("query", "key", "value", "out"), head),
+        **{f"{name}_bias": bias for name in ("query", "key", "value")},
+        "out_bias": array(np.ones((2, 2)), np.ones((1, 2)), none=True),
+        "temperature": positive(none=True),
+        "rotary": array(np.ones(1), np.ones(2), none=True),
+        "interleaved": flag(),
+        "normalize": given(None, "softmax", af.Softmax, 3, EYE, none=True),
+        "mask": given(None, "causal", af.Causal, EYE, 3, none=True),
+    }
+    names = given(list("abcde"), "abcde", ["a"], 3)
+    tokens = {"points": array(POINTS), "names": names, "weights": array(np.ones(5), np.ones(4), -np.ones(5), none=True)}
+    space = given(None, "sphere", af.Sphere, 3, TOKENS, none=True)
+    normal = given(af.Softmax(), "softmax", af.Softmax, 3, EYE, LAW)
+    return {
+        "models.load": row(
+            af.models.load, folder=given("model", 3, EYE, Path, "nowhere"), dtype=given(None, "letters", int, "float16", none=True)
+        ),
+        "models.from_arrays": row(af.models.from_arrays, **arrays),
+        "models.NamedTokens": row(af.models.NamedTokens, **tokens, order=ORDER, space=space),
+        "NamedTokens.top": row(af.models.NamedTokens(POINTS, ["a", "b", "c", "d", "e"]).top, k=count()),
+        "Transformer.measure": row(model.measure, x=x),
+        "Transformer.path": row(model.path, x=x, sums=engine()),
+        "Transformer.next": row(model.next, x=x),
+        "Transformer.final": row(model.final, path=path(model.path([0, 1]), GAUSSIANS)),
+        "Transformer.law": row(model.law, layer=one, head=one),
+        "Transformer.block": row(model.block, layer=one),
+        "Transformer.with_normalization": row(model.with_normalization, normalize=normal),
+        "Transformer.stack": row(
+            model.stack, depth=count(none=True), step=given(0.5, "half", 0.3, 0, -1, 2, math.nan, none=True), layer=count(0, 0, none=True)
+        ),
+    }
+
+
 # Results, which the library makes, and classes to subclass: nobody calls these.
 RESULTS = {
     "Bifurcation",
+    "Block",
     "Branch",
     "Clusters",
     "Engine",
@@ -779,6 +846,8 @@ RESULTS = {
     "Staircase",
     "Stationary",
     "Status",
+    "Tokenizer",
+    "Transformer",
     "Velocity",
     "Verdict",
 }
@@ -809,6 +878,7 @@ NOUNS = {
     "path": "frame",
     "x": "queries|rows|points|characteristics",
     "y": "rows|points",
+    "head": "h\\b",
     "z": "rows",
     "other": "added",
     "i": "index",

@@ -1,5 +1,6 @@
 """The one list of the public names, for type checkers and, through `__init__.py`, at run time."""
 
+from attnflow import models as models
 from attnflow import plot as plot
 from attnflow import theory as theory
 from attnflow._compiled import keep_compiled as keep_compiled
@@ -30,6 +31,7 @@ from attnflow.fields.frames import normalized_update as normalized_update
 from attnflow.fields.frames import rescaled as rescaled
 from attnflow.fields.norms import LayerNorm as LayerNorm
 from attnflow.fields.norms import RMSNorm as RMSNorm
+from attnflow.fields.perceptron import GatedPerceptron as GatedPerceptron
 from attnflow.fields.perceptron import Perceptron as Perceptron
 from attnflow.fields.perceptron import ResNet as ResNet
 from attnflow.fields.schedules import Scheduled as Scheduled

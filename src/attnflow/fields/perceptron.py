@@ -66,6 +66,50 @@ class Perceptron(Field):
         return Plain(self)
 
 
+class GatedPerceptron(Field):
+    r"""$y \mapsto U \big(g(G y + a) \odot (W y + b)\big) + c$, a perceptron with a gate: SwiGLU for $g$ = SiLU (Shazeer 2020,
+    arXiv:2002.05202). As a map it follows a law, as a field it moves tokens by itself, like `Perceptron`.
+
+    **Arguments:** `gate` $G$ and `hidden` $W$ `[h, d]`, `out` $U$ `[d, h]`, their biases $a$, $b$ `[h]` and $c$ `[d]` (zero if not given),
+    and the activation $g$, a named function.
+    """
+
+    gate: Float[Array, "h d"]
+    gate_bias: Float[Array, " h"]
+    inner: Perceptron
+
+    def __init__(
+        self,
+        gate: Any,
+        hidden: Any,
+        out: Any,
+        gate_bias: Any = None,
+        hidden_bias: Any = None,
+        out_bias: Any = None,
+        activation: Callable = jax.nn.silu,
+    ):
+        self.inner = Perceptron(hidden, out, hidden_bias, out_bias, activation)
+        self.gate, dtype = floats("gate", gate, "h d"), self.inner.hidden.dtype
+        self.gate_bias = array(np.zeros(len(self.gate), dtype)) if gate_bias is None else floats("gate_bias", gate_bias, "h")
+        if self.gate.shape != self.inner.hidden.shape or len(self.gate_bias) != len(self.gate):
+            raise ValueError(
+                f"gate [h, d] and gate_bias [h] must agree with hidden {list(self.inner.hidden.shape)}, got {list(self.gate.shape)} and "
+                f"{list(self.gate_bias.shape)}"
+            )
+
+    def __call__(self, y: Float[Array, "m d"]) -> Float[Array, "m d"]:
+        y = rows("y", y, self.gate.shape[1])
+        net = cast(self, y.dtype)
+        inner = net.inner.activation(y @ net.gate.T + net.gate_bias[None]) * (y @ net.inner.hidden.T + net.inner.hidden_bias[None])
+        return inner @ net.inner.out.T + net.inner.out_bias[None]
+
+    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
+        check_at(mu, t, sums)
+        if mu.dim != self.gate.shape[1]:
+            raise ValueError(f"the perceptron acts on R^{self.gate.shape[1]}, got a measure on R^{mu.dim}")
+        return Plain(self)
+
+
 class ResNet(Field):
     r"""$x' = g(W x + b)$: the residual network in continuous depth, whose flow map is $x(0) \mapsto x(T)$.
 
