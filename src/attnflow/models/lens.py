@@ -13,12 +13,14 @@ from attnflow.attention.closure import closure_residual
 from attnflow.attention.multi_head import Heads
 from attnflow.flow.path import Path
 from attnflow.measures import Particles
+from attnflow.models.block import Block
 from attnflow.models.embedding import PatchEmbedding
 from attnflow.models.transformer import Transformer
 from attnflow.numerics.arrays import one_program
 from attnflow.observe.cloud import displacement, intrinsic_dimension, neighbor_overlap, pair_cosine, rank_one_residual, step_sizes
 from attnflow.observe.lipschitz import local_lipschitz
 from attnflow.observe.order import effective_rank
+from attnflow.sums import visible_logits
 from attnflow.transport.distances.wasserstein import wasserstein2
 
 CASES = ("trained", "shuffled weights", "random start", "shuffled order")
@@ -71,26 +73,16 @@ def look(model: Transformer, x: Any, *, seed: int = 0, nulls: bool = True) -> An
 def shuffled_weights(model: Transformer, rng: np.random.Generator) -> Transformer:
     """The model with the entries of every matrix of its blocks permuted; norms, biases and the embedding stay."""
 
-    def permuted(leaf: Any) -> Any:
-        return jnp.asarray(rng.permuted(np.asarray(leaf).reshape(-1)).reshape(leaf.shape)) if eqx.is_array(leaf) and leaf.ndim >= 2 else leaf
+    def permuted(tree: Any, axes: int) -> Any:
+        """Every array of so many axes, or more, with its entries permuted."""
+        return jax.tree.map(lambda a: jnp.asarray(rng.permuted(np.ravel(a)).reshape(a.shape)) if np.ndim(a) >= axes else a, tree)
 
-    def matrices(tree: Any) -> Any:
-        return jax.tree.map(permuted, tree)
+    def block(one: Block) -> Block:
+        # The arrays of heads have an axis of heads first.
+        parts = permuted(one.attention.laws, 3), permuted(one.perceptron, 2)
+        return eqx.tree_at(lambda block: (block.attention.laws, block.perceptron), one, parts)
 
-    blocks = tuple(
-        eqx.tree_at(lambda b: (b.attention.laws, b.perceptron), block, (_heads_permuted(block.attention, rng), matrices(block.perceptron)))
-        for block in model.blocks
-    )
-    return eqx.tree_at(lambda model: model.blocks, model, blocks)
-
-
-def _heads_permuted(attention: Heads, rng: np.random.Generator) -> Any:
-    """The laws of all heads, whose arrays have an axis of heads first: what is a matrix for each is permuted as a whole."""
-
-    def permuted(leaf: Any) -> Any:
-        return jnp.asarray(rng.permuted(np.asarray(leaf).reshape(-1)).reshape(leaf.shape)) if eqx.is_array(leaf) and leaf.ndim >= 3 else leaf
-
-    return jax.tree.map(permuted, attention.laws)
+    return eqx.tree_at(lambda model: model.blocks, model, tuple(block(one) for one in model.blocks))
 
 
 def random_start(mu: Particles, rng: np.random.Generator) -> Particles:
@@ -148,10 +140,14 @@ def _attention_curves(model: Transformer, path: Path) -> dict[str, tuple[tuple[s
         for name, values in (*figures.items(), ("energy", energies[0]), ("energy_change", energies[1] - energies[0])):
             by_head[name].append(values)
         gaussian = block.attention.laws.mask is None and not block.attention.laws.logit.positional
-        closure.append(float(closure_residual(block.attention, seen)) if gaussian else np.nan)
+        closure.append(float(_closure_residual(block.attention, seen)) if gaussian else np.nan)
         lipschitz.append(local_lipschitz(block.attention, seen, iterations=_ITERATIONS, tolerance=_SETTLED, key=jax.random.key(0)))
     curves: dict[str, tuple[tuple[str, ...], Any]] = {name: (("layer", "head"), values) for name, values in by_head.items()}
     return curves | {"closure_residual": (("layer",), closure), "lipschitz": (("layer",), lipschitz)}
+
+
+# As one program: what is checked of a Gaussian on the host takes longer than all else here.
+_closure_residual = one_program(closure_residual)
 
 
 @one_program
@@ -165,7 +161,6 @@ def _of_matrix(attention: Heads, mu: Particles) -> dict[str, Float[Array, " h"]]
 @one_program
 def _log_energy(attention: Heads, mu: Particles) -> Float[Array, " h"]:
     """The logarithm of the mean over pairs that are seen of e^logit, for each head."""
-    from attnflow.sums import visible_logits
 
     def one(law: Any) -> Array:
         logits = visible_logits(law.logit, mu.points, mu.atoms(law.mask, law.logit.positional), mu.sequence)
