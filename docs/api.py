@@ -38,6 +38,8 @@ MORE = {
     ),
     "studies": (
         *("attnflow.studies.Claim", "attnflow.studies.Check", "attnflow.studies.BadInput", "attnflow.studies.studies"),
+        *("attnflow.studies.Study", "attnflow.studies.Experiment", "attnflow.studies.titles"),
+        *("attnflow.studies.tools.constraints.Checked", "attnflow.studies.tools.constraints.Rule"),
         *("attnflow.studies.figures", "attnflow.studies.tools.parts.parts", "attnflow.studies.tools.parts.kept"),
         "attnflow.studies.tools.data.Of",
     ),

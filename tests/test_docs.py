@@ -1,5 +1,6 @@
 """The README and the docs show only what runs; formulas are typeset; the site is built without a warning and asks for nothing outside."""
 
+import dataclasses
 import importlib.util
 import inspect
 import math
@@ -252,7 +253,7 @@ def test_the_keys_of_simulation_files_are_explained():
 
     page = (ROOT / "docs" / "simulation-files.md").read_text()
     for table in (*pictures.PICTURES.values(), spec.Law, spec.Time, spec.Output, spec.Spec):
-        for key in table.__struct_fields__:
+        for key in (field.name for field in dataclasses.fields(table)):
             assert f"`{key}`" in page or f"`[{key}]`" in page, f"{table.__name__} has the key {key}"
 
 

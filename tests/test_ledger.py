@@ -271,8 +271,10 @@ def test_the_claims_of_a_study_are_measured_again(tmp_path, monkeypatch, capsys)
     assert main([*words, "--resume"]) == 0
 
 
-def test_the_record_that_ships_has_every_claim_and_the_page_is_made_from_it():
+def test_the_record_that_ships_has_every_claim_and_the_page_is_made_from_it(tmp_path):
     found = ledger.recorded()
+    ledger.save([], tmp_path / "ledger.json")
+    assert ledger.RECORD.read_bytes() == (tmp_path / "ledger.json").read_bytes(), "its words and specs are those of the studies"
     assert [entry.id for entry in found if entry.verdict != "holds"] == [], "attnflow claims --run --fast --save measures them"
     page = ledger.RECORD.parents[2] / "docs" / "ledger.md"
     assert page.read_text() == ledger.markdown(found)

@@ -18,6 +18,7 @@ from rich.progress import track
 import attnflow as af
 from attnflow import studies
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Count
 from attnflow.studies.tools.parts import parts
 
 CLAIMS = {
@@ -34,19 +35,15 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many, how well."""
 
-    n: int = 40
+    n: Count = 40
     """how many numbers in each part"""
     eps: float = 0.2
     """how far the moments may be off"""
     seed: int = 0
     """the seed"""
-
-    def __post_init__(self):
-        if self.n < 1:
-            raise ValueError(f"n must be at least 1, got {self.n}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,8 +26,8 @@ def out(fake, tmp_path) -> pathlib.Path:
 
 def test_overwrite_takes_away_what_the_run_wrote_and_all_of_it(out, monkeypatch, fake):
     before = tree(out)
-    monkeypatch.setattr(fake, "figures", lambda result: {"a": fake.page(result), "b": fake.page(result)}, raising=False)
-    monkeypatch.setattr(fake, "page", fake.figure, raising=False)
+    page = fake.figure
+    monkeypatch.setattr(fake, "figure", lambda result: {"a": page(result), "b": page(result)})
     assert run(out, "--overwrite", "--no-movie", "--seed", "4") == 0
     names = {"a.png", "a.pdf", "b.png", "b.pdf"}
     assert tree(out) == before - {"figure.png", "figure.pdf", "movie.mp4"} | names

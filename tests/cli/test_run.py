@@ -152,7 +152,7 @@ def test_a_failed_check_is_exit_1_and_recorded(fake, tmp_path, monkeypatch, caps
 
 def test_several_figures_have_names_of_their_own(fake, tmp_path, monkeypatch):
     figure = af.plot.new_figure(1.0, 1.0)
-    monkeypatch.setattr(fake, "figures", lambda result: {"one": figure, "two": figure}, raising=False)
+    monkeypatch.setattr(fake, "figure", lambda result: {"one": figure, "two": figure})
     assert main(["run", "fake", "--no-movie", "--out", str(tmp_path)]) == 0
     assert {"one.pdf", "one.png", "two.pdf", "two.png"} < set(names(tmp_path))
 
@@ -319,7 +319,7 @@ def refused_after_title(capsys) -> str:
         (["run"], "demo, equiangular, fashion"),
         (["run", "warm"], "got 'warm'; attnflow list says more"),
         (["run", "heat", "--steps", "4", "many"], "--steps"),
-        (["run", "heat", "--steps", "4", "8"], "steps must be at least three different numbers of at least 1, got [4, 8]"),
+        (["run", "heat", "--steps", "4", "8"], "steps must be at least three whole numbers of at least 1, all different, got [4, 8]"),
         (["run", "mixture", "--eps", "0"], "eps must be positive and finite, got 0.0"),
         (["run", "mixture", "--out", "file"], "out must be a folder, got 'file': 'file' is a file"),
         (["run", "mixture", "--resume", "--overwrite"], "got both; give one of them"),

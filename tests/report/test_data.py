@@ -10,7 +10,7 @@ import xarray
 from jaxtyping import Array, Float, Int
 
 import attnflow as af
-from attnflow.report import data_tree
+from attnflow.report.data import data_tree
 
 
 class Pair(NamedTuple):

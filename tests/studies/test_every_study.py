@@ -9,7 +9,8 @@ import pytest
 
 from attnflow.report.data import data_tree
 from attnflow.report.plain import plain
-from attnflow.studies import figures, studies
+from attnflow.studies import Study, figures, studies
+from attnflow.studies.tools.constraints import Checked
 
 # How many panels the figures of a study have at its small size, and how many checks it makes, where its own tests do not say it.
 PANELS = {
@@ -52,10 +53,11 @@ def test_the_protocol(study):
     assert re.search(r"arXiv:\d{4}\.\d{4,5}", study.__doc__.splitlines()[0]), "it begins with its claim and citation"
     assert study.CLAIMS
     assert dataclasses.is_dataclass(study.Spec)
+    assert issubclass(study.Spec, Checked)
     assert hash(study.Spec()) == hash(study.Spec()), "defaults that make sense, frozen"
     assert type(study.FAST) is study.Spec
     assert study.Spec() != study.FAST, "smaller than the source"
-    assert hasattr(study, "figure") != hasattr(study, "figures"), "one or the other"
+    assert isinstance(study, Study)
 
 
 def test_every_check_holds_and_every_claim_has_one(study, name, small):

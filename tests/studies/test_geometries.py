@@ -84,6 +84,6 @@ def test_edges():
 
 
 def test_the_figures(result, tmp_path):
-    for name, page in geometries.figures(result).items():
+    for name, page in geometries.figure(result).items():
         page.savefig(tmp_path / f"{name}.png", dpi=40)
     assert geometries.measured(result)["geometries"]["d = 2, V = I"]["rate"] == 1

@@ -98,11 +98,11 @@ def test_the_estimate_of_aliasing_says_when_tokens_are_too_few():
 
 
 def test_the_figures(result, tmp_path):
-    rates, one_step = heat.figures(result).values()
+    rates, one_step = heat.figure(result).values()
     assert [ax.get_title() for ax in rates.axes] == list(heat.laws())
     np.testing.assert_array_equal(rates.axes[0].lines[1].get_xydata(), np.stack([result.rates[0].eps, result.rates[0].bridge], axis=1))
     assert len(one_step.axes[0].lines) == 8
-    for name, figure in heat.figures(result).items():
+    for name, figure in heat.figure(result).items():
         figure.savefig(tmp_path / f"{name}.pdf", dpi=50)
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
 

@@ -61,7 +61,7 @@ def test_each_check_can_fail(result):
 
 
 def test_the_figures(result):
-    flow, coupling = mixture.figures(result).values()
+    flow, coupling = mixture.figure(result).values()
     assert [ax.get_title() for ax in flow.axes[:4]] == ["$t = 0$", "$t = 0.05$", "$t = 0.15$", "$t = 0.5$"]
     line = flow.axes[3].lines[1].get_xydata()
     np.testing.assert_allclose(line[:, 1], (stats.norm.pdf(line[:, 0], -2, 1.5**0.5) + stats.norm.pdf(line[:, 0], 2, 1.5**0.5)) / 2)

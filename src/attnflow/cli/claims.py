@@ -29,7 +29,7 @@ _OPTIONS: dict[str, tuple[Any, Any, str]] = {
 def claims_(argv: list[str]) -> int:
     """Print the ledger; exit 1 if a claim fails."""
     from attnflow import ledger
-    from attnflow.report import identity
+    from attnflow.report.carry_out import identity
     from attnflow.studies import studies
 
     chosen = parse("attnflow claims", _TEXT, argv, _OPTIONS)
@@ -61,7 +61,7 @@ def claims_(argv: list[str]) -> int:
 def _measure(name: str, fast: bool, out: pathlib.Path | None, resume: bool) -> Any:
     """One study, in a process of its own: alone, or with its folder."""
     from attnflow import ledger
-    from attnflow.report import carry_out
+    from attnflow.report.carry_out import carry_out
     from attnflow.studies import studies
 
     configure()
@@ -83,7 +83,7 @@ def _spec(study: Any, fast: bool) -> Any:
 
 
 def _folder(out: pathlib.Path, name: str, resume: bool) -> Any:
-    from attnflow.report import Folder
+    from attnflow.report.folder import Folder
 
     return Folder(out / name, resume)
 

@@ -1,10 +1,9 @@
 """`attnflow simulate SPEC.toml`, `attnflow spec`."""
 
 import pathlib
-import shlex
 
 from attnflow.cli.options import OUT, RUN, double_precision, no_more, parse
-from attnflow.cli.study import perform
+from attnflow.cli.study import perform, typed
 
 _TEXT = """Simulate the law and the measure that a file describes; attnflow spec prints one with every key explained."""
 
@@ -20,9 +19,9 @@ def spec_(argv: list[str]) -> int:
 
 def simulate_(argv: list[str]) -> int:
     """Read, check, run."""
-    from attnflow.report import Folder
+    from attnflow.report.folder import Folder
     from attnflow.simulate import read
-    from attnflow.simulate.simulation import Parameters, Simulation
+    from attnflow.simulate.simulation import Simulation
 
     extra = {
         "SPEC": (pathlib.Path, ..., "the file"),
@@ -33,14 +32,13 @@ def simulate_(argv: list[str]) -> int:
     chosen = parse("attnflow simulate", _TEXT, argv, extra)
     if chosen is None:
         return 0
-    said = read(chosen.spec, chosen.seed)
+    spec = read(chosen.spec, chosen.seed)
     out = pathlib.Path("results", chosen.spec.stem) if chosen.out is None else chosen.out
     double_precision()
-    simulation = Simulation(said, chosen.spec.absolute().parent, "The simulation " + chosen.spec.name.replace("$", r"\$"), out / "path")
-    simulation.check()
+    simulation = Simulation(chosen.spec.absolute().parent, "The simulation " + chosen.spec.name.replace("$", r"\$"), out / "path")
+    simulation.check(spec)
     if chosen.check:
         print(f"{chosen.spec} makes sense")
         return 0
     folder = Folder(out, chosen.resume, chosen.overwrite)
-    typed = " ".join(["attnflow simulate", *(shlex.quote(word) for word in argv if word not in ("--resume", "--overwrite", "--json"))])
-    return perform("simulate", simulation, Parameters.of(said), folder, typed, chosen.movie and simulation.moves, chosen.json)
+    return perform("simulate", simulation, spec, folder, typed("simulate", argv), chosen.movie and spec.moves, chosen.json)

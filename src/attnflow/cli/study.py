@@ -6,25 +6,35 @@ import io
 import json
 import pathlib
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnflow.cli.options import OUT, RUN, configure, no_more, parse
-from attnflow.studies.tools.check import BadInput, Check, used_in_words
+from attnflow.studies import BadInput, Check, Experiment, Study
+from attnflow.studies.tools.check import used_in_words
+from attnflow.studies.tools.study import S
+
+if TYPE_CHECKING:
+    import rich.table
+
+    import attnflow.report.folder
 
 
 def list_(argv: list[str]) -> int:
     """The studies, a line each; as JSON with their parameters."""
-    from attnflow.report.letters import to_text
-    from attnflow.studies import studies
+    from attnflow.studies import studies, titles
 
+    found = titles()
     if argv == ["--json"]:
-        found = [{"study": name, "title": title(study), "parameters": defaults(study)} for name, study in studies().items()]
-        print(json.dumps(found, indent=2, default=str))
+        from attnflow.report.carry_out import parameters
+
+        every = [{"study": name, "title": found[name], "parameters": parameters(study.Spec())} for name, study in studies().items()]
+        print(json.dumps(every, indent=2, default=str))
         return 0
     no_more("list", argv)
-    found = studies()
-    for name, study in found.items():
-        print(f"{name:{max(map(len, found))}}  {to_text(title(study))}")
+    from attnflow.report.letters import to_text
+
+    for name, title in found.items():
+        print(f"{name:{max(map(len, found))}}  {to_text(title)}")
     return 0
 
 
@@ -49,26 +59,20 @@ def demo_(argv: list[str]) -> int:
     return _study("demo", "demo", study, argv, pathlib.Path("demo"))
 
 
-def title(study: Any) -> str:
-    """The first line of a study's docstring."""
-    return (study.__doc__ or "").strip().splitlines()[0]
+def typed(command: str, argv: list[str]) -> str:
+    """What a user types to repeat a run."""
+    return " ".join(["attnflow", command, *(shlex.quote(word) for word in argv if word not in ("--resume", "--overwrite", "--json"))])
 
 
-def defaults(study: Any) -> dict[str, Any]:
-    from attnflow.report.carry_out import parameters
-
-    return parameters(study.Spec())
-
-
-def _study(command: str, name: str, study: Any, argv: list[str], out: pathlib.Path) -> int:
-    from attnflow.report import Folder
+def _study(command: str, name: str, study: Study[Any, Any], argv: list[str], out: pathlib.Path) -> int:
+    from attnflow.report.folder import Folder
     from attnflow.report.letters import to_text
 
     extra = {
         "out": (pathlib.Path, out, OUT),
         "fast": (bool, False, "a small size, for which seconds suffice; other options then change it"),
     } | RUN
-    text = to_text(study.__doc__)
+    text = to_text(study.__doc__ or "")
     chosen = parse(f"attnflow {command}", text, argv, extra, study.Spec())
     if chosen is not None and chosen.fast:
         chosen = parse(f"attnflow {command}", text, argv, extra, study.FAST)
@@ -79,24 +83,25 @@ def _study(command: str, name: str, study: Any, argv: list[str], out: pathlib.Pa
     except ValueError as error:
         raise BadInput(error) from error
     folder = Folder(chosen.out, chosen.resume, chosen.overwrite)
-    typed = " ".join(["attnflow", command, *(shlex.quote(word) for word in argv if word not in ("--resume", "--overwrite", "--json"))])
-    return perform(name, study, spec, folder, typed, chosen.movie, chosen.json)
+    return perform(name, study, spec, folder, typed(command, argv), chosen.movie, chosen.json)
 
 
-def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: bool, as_json: bool) -> int:
+def perform(
+    name: str, study: Experiment[S, Any], spec: S, folder: "attnflow.report.folder.Folder", command: str, movie: bool, as_json: bool
+) -> int:
     """Run it and say what came of it."""
     from rich.console import Console
     from rich.markup import escape
 
-    from attnflow.report import carry_out, identity
+    from attnflow.report.carry_out import carry_out, identity, parameters
     from attnflow.report.letters import to_text
 
     folder.check(identity(name, spec))
     configure()
     console = Console(highlight=False, quiet=as_json)
-    console.print(to_text(title(study)), soft_wrap=True, markup=False)
-    parameters = ", ".join(f"{field.name} = {getattr(spec, field.name)}" for field in dataclasses.fields(spec))
-    console.print(parameters, style="dim", soft_wrap=True, markup=False)
+    console.print(to_text((study.__doc__ or "").strip().splitlines()[0]), soft_wrap=True, markup=False)
+    values = ", ".join(f"{name} = {value}" for name, value in parameters(spec).items())
+    console.print(values, style="dim", soft_wrap=True, markup=False)
     try:
         # With --json nothing else may be printed, not even the progress of a movie.
         with contextlib.redirect_stdout(io.StringIO()) if as_json else contextlib.nullcontext():
@@ -119,7 +124,7 @@ def perform(name: str, study: Any, spec: Any, folder: Any, command: str, movie: 
     return 1 if failed else 0
 
 
-def table(checks: list[Check]) -> Any:
+def table(checks: list[Check]) -> "rich.table.Table":
     """The checks with their verdicts."""
     from rich import box
     from rich.markup import escape

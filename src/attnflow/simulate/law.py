@@ -1,15 +1,19 @@
 """The law of a file: one head of attention, what it needs and how it is built."""
 
-from typing import Annotated, Any, Literal
-
-import msgspec
+import dataclasses
+from typing import Annotated, Literal
 
 import attnflow as af
-from attnflow.simulate.pictures import Measure
-from attnflow.simulate.table import Positive, Table, Weights
+from attnflow._types import ArrayLike, Key
+from attnflow.simulate.pictures import Matrix, Measure
+from attnflow.studies.tools.constraints import Meta, Positive
+
+# A number stands for that multiple of the identity, a name for a random matrix.
+Weights = float | Literal["gaussian", "goe", "wigner"] | Matrix
 
 
-class Law(Table, frozen=True):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Law:
     """One head of attention, and the perceptron after it if `hidden` is above zero."""
 
     logit: Literal["dot_product", "squared_distance"] = "dot_product"
@@ -21,7 +25,7 @@ class Law(Table, frozen=True):
     mask: Literal["none", "causal", "window", "alibi"] = "none"
     width: Positive | None = None
     slope: Positive | None = None
-    hidden: Annotated[int, msgspec.Meta(ge=0)] = 0
+    hidden: Annotated[int, Meta(ge=0)] = 0
 
     def check(self, measure: Measure, at: str) -> None:
         """Raise if the law, the table `at`, cannot move a measure."""
@@ -35,9 +39,7 @@ class Law(Table, frozen=True):
         if query != key:
             raise ValueError(f"{at}.query and {at}.key must have as many rows as each other, got {query} and {key}")
         if self.mask != "none" and not measure.tokens:
-            raise ValueError(
-                f"{at}.mask must be none where tokens have no order, got {self.mask!r} with the picture {measure.__struct_config__.tag!r}"
-            )
+            raise ValueError(f"{at}.mask must be none where tokens have no order, got {self.mask!r} with the picture {measure.picture!r}")
         if self.mask != "none" and self.normalization == "sinkhorn":
             raise ValueError(f"{at}.mask must be none under sinkhorn, whose causal matrix can only be the identity, got {self.mask!r}")
         if self.mask == "window" and self.width is None:
@@ -54,17 +56,16 @@ class Law(Table, frozen=True):
             idle["temperature"] = "not seen by hardmax, which takes the largest logit"
         return idle
 
-    def build(self, dim: int, key: Any) -> Any:
+    def build(self, dim: int, key: Key) -> "af.Field":
         """The field, its random numbers from the key."""
         import jax
         import jax.numpy as jnp
 
         keys = jax.random.split(key, 5)
         query, key_matrix, value = (_matrix(wanted, dim, k) for wanted, k in zip((self.query, self.key, self.value), keys[:3], strict=True))
-        normalize = {"unnormalized": "unnormalized"}.get(self.normalization, self.normalization).capitalize()
         masks = {"none": lambda: None, "causal": af.Causal, "window": lambda: af.Window(self.width), "alibi": lambda: af.ALiBi(self.slope)}
         logit = getattr(af, self.logit)(query, key_matrix, temperature=self.temperature)
-        law = af.Attention(logit, value, getattr(af, normalize)(), mask=masks[self.mask]())
+        law = af.Attention(logit, value, getattr(af, self.normalization.capitalize())(), mask=masks[self.mask]())
         if not self.hidden:
             return law
         inner = jax.random.normal(keys[3], (self.hidden, dim)) / jnp.sqrt(dim)
@@ -72,12 +73,12 @@ class Law(Table, frozen=True):
         return law.then(af.Perceptron(inner, outer))
 
 
-def _rows(matrix: Any, dim: int) -> list[int]:
+def _rows(matrix: Weights, dim: int) -> list[int]:
     """How long the rows are."""
     return [*map(len, matrix)] if isinstance(matrix, list) else [dim] * dim
 
 
-def _matrix(wanted: Any, dim: int, key: Any) -> Any:
+def _matrix(wanted: Weights, dim: int, key: Key) -> ArrayLike:
     import jax.numpy as jnp
 
     if isinstance(wanted, str):

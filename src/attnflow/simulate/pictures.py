@@ -4,31 +4,34 @@ JAX is imported where something is built: a file that makes no sense is refused 
 """
 
 import abc
+import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import msgspec
 import numpy as np
 
 import attnflow as af
-from attnflow.simulate.table import Count, Matrix, Positive, Row, Table
-from attnflow.simulate.words import listed
 from attnflow.studies import Check
+from attnflow.studies.tools.constraints import Count, Meta, Positive, listed
 
 if TYPE_CHECKING:
     from attnflow.simulate.law import Law
     from attnflow.simulate.spec import Spec
 
+Row = Annotated[list[float], Meta(min_length=1)]
+Matrix = Annotated[list[Row], Meta(min_length=1)]
+
 TOLERANCES = ("time.rtol", "time.atol")
 
 
-class Measure(Table, frozen=True, tag_field="picture", metaclass=type("Meta", (msgspec.StructMeta, abc.ABCMeta), {})):
-    """A picture of the measure. A subclass has a `tag`, the name of the picture in the file, and its keys as fields.
+class Measure(abc.ABC):
+    """A picture of the measure. A subclass is a frozen dataclass, its fields are the keys of the file; the first, `picture`, is its name.
 
     - `tokens`: whether it has tokens in an order, which masks, clusters, consensus, attention entropy and movies are of.
     - `has_energy`: whether its energy can be watched.
     """
 
+    picture: str
     tokens: ClassVar[bool] = False
     has_energy: ClassVar[bool] = True
 
@@ -43,15 +46,15 @@ class Measure(Table, frozen=True, tag_field="picture", metaclass=type("Meta", (m
         """How many numbers a state has, and the keys that say so."""
 
     @abc.abstractmethod
-    def build(self, seed: int, folder: pathlib.Path) -> Any:
+    def build(self, seed: int, folder: pathlib.Path) -> "af.Particles | af.Gaussian | af.Grid":
         """The measure at the start; files are looked for in the folder."""
 
     def resolved(self, folder: pathlib.Path) -> "Measure":
         """This picture with what its files say; `ValueError` if its keys do not fit together."""
         return self
 
-    def check_head(self, head: "Law", at: str) -> None:
-        """Raise if the picture does not stay one under a head, the table `at`."""
+    def check_head(self, head: "Law", at: str) -> None:  # noqa: B027
+        """Raise if the picture is not preserved by a head, the table `at`."""
 
     def unused(self, spec: "Spec") -> dict[str, str]:
         """The keys that are not read where the measure is this one, such as `measure.scale` or `time.rtol`, and why."""
@@ -62,7 +65,7 @@ class Measure(Table, frozen=True, tag_field="picture", metaclass=type("Meta", (m
         """Whether it lies on the sphere or the circle."""
         return False
 
-    def checks(self, path: Any) -> list[Check]:
+    def checks(self, path: "af.Path") -> list[Check]:
         """What holds along every path of the picture."""
         import jax
 
@@ -70,9 +73,11 @@ class Measure(Table, frozen=True, tag_field="picture", metaclass=type("Meta", (m
         return [Check("states are finite (1: yes)", float(finite), 1.0, 0.0)]
 
 
-class Particles(Measure, frozen=True, tag="particles"):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Particles(Measure):
     """Tokens, drawn at random or read from a .npy file `[n, d]`."""
 
+    picture: Literal["particles"] = "particles"  # pyright: ignore[reportIncompatibleVariableOverride]
     n: Count = 256
     dim: Count = 3  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
     space: Literal["sphere", "euclidean"] = "sphere"
@@ -91,7 +96,7 @@ class Particles(Measure, frozen=True, tag="particles"):
     def on_sphere(self) -> bool:
         return self.space == "sphere"
 
-    def build(self, seed: int, folder: pathlib.Path) -> Any:
+    def build(self, seed: int, folder: pathlib.Path) -> "af.Particles":
         import jax
 
         space, order = af.Sphere() if self.on_sphere else af.Euclidean(), None if self.order == "position" else self.order
@@ -105,7 +110,7 @@ class Particles(Measure, frozen=True, tag="particles"):
     def resolved(self, folder: pathlib.Path) -> "Particles":
         if self.file is not None:
             n, dim = _stored(folder / self.file)
-            self = msgspec.structs.replace(self, n=n, dim=dim)
+            self = dataclasses.replace(self, n=n, dim=dim)
         drawn = self.file is None
         if drawn and (self.start in ("uniform", "hemisphere", "orthonormal")) != self.on_sphere:
             names = "uniform, hemisphere or orthonormal" if self.on_sphere else "normal, ball or cube"
@@ -126,20 +131,22 @@ class Particles(Measure, frozen=True, tag="particles"):
             idle |= dict.fromkeys(
                 ("measure.n", "measure.dim", "measure.start", "measure.scale"), "not read where measure.file has the tokens"
             )
-        if all(head.mask == "none" for head in spec.heads):
+        if all(head.mask == "none" for head in spec.law):
             idle["measure.order"] = "read by masks alone, got law.mask = 'none'"
         return idle if spec.time.noise is None else idle | dict.fromkeys(TOLERANCES, "not for tokens with noise, whose steps are fixed")
 
-    def checks(self, path: Any) -> list[Check]:
+    def checks(self, path: "af.Path") -> list[Check]:
         if not self.on_sphere:
             return Measure.checks(self, path)
         radii = np.linalg.norm(np.asarray(path.states, dtype=np.float64), axis=2)
         return [Check("largest distance of a token to the sphere", float(np.abs(radii - 1).max()), 0.0, 16 * _round_off(path))]
 
 
-class Gaussian(Measure, frozen=True, tag="gaussian"):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gaussian(Measure):
     """A Gaussian."""
 
+    picture: Literal["gaussian"] = "gaussian"  # pyright: ignore[reportIncompatibleVariableOverride]
     mean: Row
     cov: Matrix
 
@@ -153,7 +160,7 @@ class Gaussian(Measure, frozen=True, tag="gaussian"):
     def size(self) -> tuple[int, list[str]]:
         return self.dim * (self.dim + 1), ["measure.mean"]
 
-    def build(self, seed: int, folder: pathlib.Path) -> Any:
+    def build(self, seed: int, folder: pathlib.Path) -> "af.Gaussian":
         return af.Gaussian(self.mean, self.cov)
 
     def resolved(self, folder: pathlib.Path) -> "Gaussian":
@@ -170,13 +177,15 @@ class Gaussian(Measure, frozen=True, tag="gaussian"):
             raise ValueError(f"{at}.hidden must be 0, for a Gaussian to stay one, got {head.hidden}")
 
 
-class Grid(Measure, frozen=True, tag="grid"):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grid(Measure):
     """A density: a wave on the circle, or a normal law cut to an interval or a square."""
 
+    picture: Literal["grid"] = "grid"  # pyright: ignore[reportIncompatibleVariableOverride]
     domain: Literal["circle", "interval", "square"] = "circle"
-    cells: Annotated[int, msgspec.Meta(ge=4)] = 512
+    cells: Annotated[int, Meta(ge=4)] = 512
     mode: Count = 1
-    amplitude: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.01
+    amplitude: Annotated[float, Meta(ge=0, lt=1)] = 0.01
     half_width: Positive = 5.0
     deviation: Positive = 1.0
 
@@ -192,7 +201,7 @@ class Grid(Measure, frozen=True, tag="grid"):
     def on_sphere(self) -> bool:
         return self.domain == "circle"
 
-    def build(self, seed: int, folder: pathlib.Path) -> Any:
+    def build(self, seed: int, folder: pathlib.Path) -> "af.Grid":
         """The density at the middles of the cells, of mass one."""
         import jax.numpy as jnp
 
@@ -221,16 +230,16 @@ class Grid(Measure, frozen=True, tag="grid"):
         idle = dict.fromkeys(keys, f"of {of}, got the domain {self.domain!r}")
         return idle | dict.fromkeys(TOLERANCES, "not for a grid, which has steps of its own")
 
-    def checks(self, path: Any) -> list[Check]:
+    def checks(self, path: "af.Path") -> list[Check]:
         mass = np.asarray(path.final.mass)
         low = Check("least mass of a cell", float(min(mass.min(), 0.0)), 0.0, 0.0)
         return [Check("mass at the end", float(mass.sum()), 1.0, 1e4 * _round_off(path)), low]
 
 
-PICTURES = {str(kind.__struct_config__.tag): kind for kind in Measure.__subclasses__()}
+PICTURES: dict[str, type[Measure]] = {kind.picture: kind for kind in (Particles, Gaussian, Grid)}
 
 
-def _round_off(path: Any) -> float:
+def _round_off(path: "af.Path") -> float:
     return float(np.finfo(path.measure.dtype).eps)
 
 

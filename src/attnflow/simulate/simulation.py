@@ -3,49 +3,56 @@
 import contextlib
 import dataclasses
 import pathlib
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import jax
-import msgspec
 import numpy as np
 
 import attnflow as af
 from attnflow.simulate import build
 from attnflow.simulate.spec import Spec
-from attnflow.studies import BadInput, Check
+from attnflow.studies import BadInput, Check, Claim
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
     """The path, and what was observed along it."""
 
+    spec: Spec
     path: af.Path
     observed: dict[str, np.ndarray]
 
 
 class Simulation:
-    """A spec with the folder it lies in; `store` is where the states are written while it runs, and from where a run goes on."""
+    """The simulation of a spec, an `attnflow.studies.Experiment`. Its files are looked for in a folder; `store` is where the states are
+    written while it runs, and from where a run goes on."""
 
-    def __init__(self, spec: Spec, folder: pathlib.Path, title: str, store: pathlib.Path | None = None):
-        self.said, self.folder, self.store = spec, folder, store
+    def __init__(self, folder: pathlib.Path, title: str, store: pathlib.Path | None = None):
+        self.folder, self.store = folder, store
+        self.CLAIMS: dict[str, Claim] = {}
         self.__doc__ = title
 
-    def check(self) -> None:
+    def check(self, spec: Spec) -> None:
         """Build everything and find the shape of the velocity: what does not fit together shows here, before anything runs."""
         with _refused("measure: "):
-            mu = self.said.measure.build(self.said.seed, self.folder)
+            mu = spec.measure.build(spec.seed, self.folder)
         with _refused("law: "):
-            law = build.field(self.said, mu.dim)
-            jax.eval_shape(lambda: mu.rate(law.at(mu, self.said.time.t0)))
+            law = build.field(spec, mu.dim)
+            jax.eval_shape(lambda: mu.rate(law.at(mu, spec.time.t0)))
         with _refused("output.observe: "):
-            for observable in build.observables(self.said, law).values():
+            for observable in build.observables(spec, law).values():
                 jax.eval_shape(observable, mu)
 
-    def run(self, spec: Any, progress: bool = False) -> Result:
-        said, time = self.said, self.said.time
+    def run(self, spec: Spec, progress: bool = False) -> Result:
+        """From t0 to t1."""
+        time = spec.time
         with _in_memory():
-            mu = said.measure.build(said.seed, self.folder)
-            law = build.field(said, mu.dim)
+            mu = spec.measure.build(spec.seed, self.folder)
+            law = build.field(spec, mu.dim)
             frames, length = np.linspace(0, 1, time.frames), time.t1 - time.t0
             if time.spacing == "log":
                 frames = np.expm1(frames * np.log1p(length)) / length
@@ -55,55 +62,36 @@ class Simulation:
                 rtol=time.rtol,
                 atol=time.atol,
                 noise=time.noise,
-                key=None if time.noise is None else jax.random.key(said.seed + 2),
+                key=None if time.noise is None else jax.random.key(spec.seed + 2),
                 max_steps=time.max_steps,
                 until={"never": None, "steady": af.Steady(), "consensus": af.Consensus()}[time.until],
-                observe=build.observables(said, law) or None,
+                observe=build.observables(spec, law) or None,
                 out=self.store,
                 progress=progress,
             )
         observed = {name: np.asarray(values.values) for name, values in path.observed.items()}
-        if "clusters" in said.output.observe:
-            observed["clusters"] = np.array([len(af.clusters(path[i], said.output.radius).masses) for i in range(len(path))])
-        return Result(path, {name: observed[name] for name in said.output.observe})
+        if "clusters" in spec.output.observe:
+            observed["clusters"] = np.array([len(af.clusters(path[i], spec.output.radius).masses) for i in range(len(path))])
+        return Result(spec, path, {name: observed[name] for name in spec.output.observe})
 
     def checks(self, result: Result) -> list[Check]:
         """What holds in every simulation: tokens stay on the sphere, mass stays one, and never negative."""
-        return self.said.measure.checks(result.path)
+        return result.spec.measure.checks(result.path)
 
     def measured(self, result: Result) -> dict[str, Any]:
         """How it ended, the solver's figures, and the observables at the end."""
-        last = {name: values[-1] for name, values in result.observed.items() if len(values)}
-        return {"status": str(result.path.status), "solver": result.path.stats} | {
-            f"{name} at the end": value for name, value in last.items()
-        }
+        last = {f"{name} at the end": values[-1] for name, values in result.observed.items() if len(values)}
+        return {"status": str(result.path.status), "solver": result.path.stats} | last
 
-    def figures(self, result: Result) -> dict[str, Any]:
-        return {"figure": af.plot.summary(result.path, result.observed)}
+    def figure(self, result: Result) -> "matplotlib.figure.Figure":
+        return af.plot.summary(result.path, result.observed)
 
     def movie(self, result: Result, file: pathlib.Path) -> None:
         af.plot.movie(result.path, file, progress=True)
 
-    @property
-    def moves(self) -> bool:
-        """Whether there is something for a movie to show."""
-        return self.said.moves
-
-
-@dataclasses.dataclass(frozen=True)
-class Parameters:
-    """The file, as the record has it."""
-
-    spec: dict[str, Any]
-    seed: int
-
-    @classmethod
-    def of(cls, spec: Spec) -> "Parameters":
-        return cls(msgspec.to_builtins(spec), spec.seed)
-
 
 @contextlib.contextmanager
-def _refused(place: str) -> Any:
+def _refused(place: str) -> Iterator[None]:
     """What the library refuses when it is given the parts of a file is the user's input; later, a wrong type is an error of ours."""
     with _in_memory(place):
         try:
@@ -113,7 +101,7 @@ def _refused(place: str) -> Any:
 
 
 @contextlib.contextmanager
-def _in_memory(place: str = "") -> Any:
+def _in_memory(place: str = "") -> Iterator[None]:
     """What does not fit into memory is the user's input too."""
     try:
         yield

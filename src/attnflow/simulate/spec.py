@@ -1,24 +1,24 @@
 """What a file may say: every table and key, with its type and range. `attnflow spec` prints an example with all of them."""
 
+import dataclasses
 import os
 import pathlib
 from typing import Annotated, Literal
 
-import msgspec
 import numpy as np
 
 from attnflow.simulate.law import Law
 from attnflow.simulate.pictures import Measure
-from attnflow.simulate.table import Count, Positive, Table
-from attnflow.simulate.words import listed
+from attnflow.studies.tools.constraints import Count, Meta, Positive, Seed, listed
 
 
-class Time(Table, frozen=True):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Time:
     """From t0 to t1, in frames evenly spaced, or in log(1 + t)."""
 
     t1: Positive
     t0: float = 0.0
-    frames: Annotated[int, msgspec.Meta(ge=2)] = 100
+    frames: Annotated[int, Meta(ge=2)] = 100
     spacing: Literal["even", "log"] = "even"
     rtol: Positive | None = None
     atol: Positive | None = None
@@ -33,22 +33,21 @@ class Time(Table, frozen=True):
         if (self.t1 - self.t0) / self.frames <= 4 * np.spacing(max(abs(self.t0), abs(self.t1))):
             raise ValueError(f"time.frames must be so few that their times differ, got {self.frames} from {self.t0} to {self.t1}")
         if self.until == "consensus" and not measure.tokens:
-            raise ValueError(
-                f"time.until: consensus is of particles, got the picture {measure.__struct_config__.tag!r}; use steady or never"
-            )
+            raise ValueError(f"time.until: consensus is of particles, got the picture {measure.picture!r}; use steady or never")
 
 
-class Output(Table, frozen=True):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Output:
     """What to watch along the way, and whether to make a movie."""
 
-    observe: list[Literal["energy", "clusters", "order", "effective_rank", "attention_entropy"]] = msgspec.field(default_factory=list)
+    observe: list[Literal["energy", "clusters", "order", "effective_rank", "attention_entropy"]] = dataclasses.field(default_factory=list)
     radius: Positive = 0.2
     movie: bool = True
 
-    def check(self, measure: Measure, heads: list[Law]) -> None:
+    def check(self, measure: Measure, heads: tuple[Law, ...]) -> None:
         """Raise if something to watch is not of this measure and law."""
         if "clusters" in self.observe and not measure.tokens:
-            raise ValueError(f"output.observe: clusters are of particles, got the picture {measure.__struct_config__.tag!r}; leave it out")
+            raise ValueError(f"output.observe: clusters are of particles, got the picture {measure.picture!r}; leave it out")
         if "energy" in self.observe and not measure.has_energy:
             raise ValueError(f"output.observe: the energy is of particles and grids, got a {type(measure).__name__}; leave it out")
         if "order" in self.observe and not measure.on_sphere:
@@ -57,18 +56,15 @@ class Output(Table, frozen=True):
             raise ValueError("output.observe: attention_entropy is of particles under one head with law.hidden = 0; leave it out")
 
 
-class Spec(Table, frozen=True):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec:
     """A whole file."""
 
     measure: Measure
-    law: Law | list[Law]
+    law: tuple[Law, ...]
     time: Time
     output: Output = Output()
-    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] = 0
-
-    @property
-    def heads(self) -> list[Law]:
-        return self.law if isinstance(self.law, list) else [self.law]
+    seed: Seed = 0
 
     @property
     def moves(self) -> bool:
@@ -78,11 +74,11 @@ class Spec(Table, frozen=True):
     def resolved(self, folder: pathlib.Path) -> "Spec":
         """This spec with what the files of the measure say; `ValueError` for what single keys cannot show."""
         self.time.check(self.measure)
-        self = msgspec.structs.replace(self, measure=self.measure.resolved(folder))
+        self = dataclasses.replace(self, measure=self.measure.resolved(folder))
         self._check_room()
-        for i, head in enumerate(self.heads):
-            head.check(self.measure, "law" if len(self.heads) == 1 else f"law[{i}]")
-        self.output.check(self.measure, self.heads)
+        for i, head in enumerate(self.law):
+            head.check(self.measure, "law" if len(self.law) == 1 else f"law[{i}]")
+        self.output.check(self.measure, self.law)
         return self
 
     def unused(self) -> dict[str, str]:
@@ -97,8 +93,8 @@ class Spec(Table, frozen=True):
     def _check_room(self) -> None:
         """Raise unless the states and the matrices of the law are within half of the memory."""
         (numbers, keys), dim = self.measure.size, self.measure.dim
-        keys = [*keys, "time.frames"] + ["law.hidden"] * any(head.hidden for head in self.heads)
-        weights = sum(4 * dim * dim + 2 * head.hidden * dim for head in self.heads)
+        keys = [*keys, "time.frames"] + ["law.hidden"] * any(head.hidden for head in self.law)
+        weights = sum(4 * dim * dim + 2 * head.hidden * dim for head in self.law)
         # A step works on some ten states at a time.
         need, room = 8 * ((self.time.frames + 10) * numbers + weights), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
         if need > room:

@@ -1,34 +1,48 @@
-"""One file a published figure or claim.
+"""Claims of the literature, measured: one file per published figure or claim. `Study` says what such a file has."""
 
-A study is a module of this folder whose docstring begins with its claim and citation, with these members:
-
-- `CLAIMS`: what of the literature it takes up, a dictionary from short keys to `Claim`s; the ledger has them as `study/key`.
-- `Spec`: a frozen dataclass of parameters, the source's own as defaults, checked when it is made (`ValueError`); a study with random
-  numbers has a `seed`. `FAST`: a spec that takes seconds and at which all checks hold.
-- `run(spec, progress) -> result`: the computation, in `parts`; `ValueError` if what it is given turns out to make no sense. The result is
-  a dataclass of arrays, of which `dataset` makes the file.
-- `checks(result) -> list[Check]`: what must hold, each known from elsewhere than the code that it checks, under the key of its claim.
-- `figure(result)`, or `figures(result)`: a dictionary from names to figures.
-- `movie(result, file)`, optional: writes an mp4 or gif.
-- `measured(result)`, optional: a dictionary of plain numbers for the record.
-"""
-
+import ast
 import importlib
+import pathlib
 import pkgutil
-from types import ModuleType
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attnflow.studies.tools.check import BadInput as BadInput
 from attnflow.studies.tools.check import Check as Check
 from attnflow.studies.tools.check import Claim as Claim
+from attnflow.studies.tools.study import Experiment as Experiment
+from attnflow.studies.tools.study import Study as Study
+from attnflow.studies.tools.study import figures as figures
 
 
-def studies() -> dict[str, ModuleType]:
-    """Every study by name."""
-    modules = {info.name: importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)}
-    return {name: module for name, module in sorted(modules.items()) if all(hasattr(module, part) for part in ("Spec", "run", "checks"))}
+class Studies(Mapping[str, Study[Any, Any]]):
+    """The studies by name, sorted. A study is imported when it is looked up."""
+
+    def __init__(self) -> None:
+        self._names = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.ispkg)
+
+    def __getitem__(self, name: str) -> Study[Any, Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        return importlib.import_module(f"{__name__}.{name}")  # type: ignore[return-value]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
-def figures(study: Any, result: Any) -> dict[str, Any]:
-    """The figures of a study by name; a single one is named `figure`."""
-    return study.figures(result) if hasattr(study, "figures") else {"figure": study.figure(result)}
+def studies() -> Mapping[str, Study[Any, Any]]:
+    """Every study by name; only those that are looked up are imported."""
+    return Studies()
+
+
+def titles() -> dict[str, str]:
+    """The first line of each study's docstring, read from its file: nothing is imported."""
+    folder = pathlib.Path(__file__).parent
+    texts = {name: (folder / f"{name}.py").read_text(encoding="utf-8") for name in studies()}
+    return {name: (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0] for name, text in texts.items()}

@@ -12,7 +12,7 @@ with step $h$ = $t$/depth tends to the flow at order one.
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import RISING, Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.fit import PowerLaw, power_law
 
 if TYPE_CHECKING:
@@ -45,35 +46,29 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """The blocks and the tokens."""
 
-    n: int = 96
+    n: Annotated[int, Meta(ge=4)] = 96
     """how many tokens, uniform on $S^2$ at the start"""
-    heads: int = 4
+    heads: Count = 4
     """how many heads"""
-    beta: float = 4.0
+    beta: Positive = 4.0
     """the inverse temperature around which the heads are"""
-    noise: float = 0.3
+    noise: Annotated[float, Meta(ge=0, le=1)] = 0.3
     """the size of the random part of every matrix"""
-    t1: float = 20.0
+    t1: Annotated[float, Meta(gt=0, le=1000)] = 20.0
     """the final time"""
-    compared: float = 2.0
+    compared: Positive = 2.0
     """when stacks of layers are compared with the flow"""
-    depths: tuple[int, ...] = (80, 160, 320, 640)
+    depths: Annotated[tuple[Annotated[int, Meta(ge=5)], ...], Meta(min_length=3), RISING] = (80, 160, 320, 640)
     """how many layers the stacks have, rising"""
-    seed: int = 5
+    seed: Seed = 5
     """of the matrices and the tokens"""
 
-    def __post_init__(self):
-        if self.n < 4 or self.heads < 1:
-            raise ValueError(f"n must be at least 4 and heads at least 1, got {self.n}, {self.heads}")
-        if not (self.beta > 0 and 0 <= self.noise <= 1):
-            raise ValueError(f"beta must be positive and noise from 0 to 1, got {self.beta}, {self.noise}")
-        if not 0 < self.compared < self.t1 <= 1000:
-            raise ValueError(f"compared must lie between 0 and t1, which is at most 1000, got {self.compared}, {self.t1}")
-        if len(self.depths) < 3 or min(self.depths) < 5 or list(self.depths) != sorted(set(self.depths)):
-            raise ValueError(f"depths must be at least three numbers of at least 5 that rise, got {list(self.depths)}")
+    def check(self) -> None:
+        if not self.compared < self.t1:
+            raise ValueError(f"compared must lie between 0 and t1, got {self.compared} and {self.t1}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,9 +15,7 @@ How fast the steps tend to the heat flow, and how far from Euler's they are, is 
 """
 
 import dataclasses
-import itertools
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +23,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import FALLING, Checked, Count, Meta, Positive
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -73,27 +72,19 @@ KINDS = ("bridge", "kernel density")
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Which Gaussians and temperatures, how many tokens."""
 
-    deviations: tuple[float, ...] = (0.5, 1.0, 2.0)
+    deviations: Annotated[tuple[Positive, ...], Meta(min_length=1)] = (0.5, 1.0, 2.0)
     r"""the $s$ of $\mathcal{N}(0, s^2)$ on the line"""
-    eps: tuple[float, ...] = (0.32, 0.16, 0.08, 0.04, 0.02)
+    eps: Annotated[tuple[Annotated[float, Meta(gt=0, le=1)], ...], Meta(min_length=3), FALLING] = (0.32, 0.16, 0.08, 0.04, 0.02)
     r"""the temperatures, falling, for $s = 1$ and the mixture; for $\mathcal{N}(0, s^2)$ they are $s^2$ times these"""
-    nodes: int = 400
+    nodes: Annotated[int, Meta(ge=100)] = 400
     """how many tokens on the line"""
-    step: float = 0.05
+    step: Annotated[float, Meta(gt=0, le=0.5)] = 0.05
     """the temperature of the steps, and the time of one"""
-    steps: int = 20
+    steps: Count = 20
     """how many steps"""
-
-    def __post_init__(self):
-        if not self.deviations or not all(0 < s < math.inf for s in self.deviations):
-            raise ValueError(f"deviations must be positive and finite, got {list(self.deviations)}")
-        if len(self.eps) < 3 or not all(0 < small < large <= 1 for large, small in itertools.pairwise(self.eps)):
-            raise ValueError(f"eps must be at least three numbers from 0 to 1, falling, got {list(self.eps)}")
-        if self.nodes < 100 or self.steps < 1 or not 0 < self.step <= 0.5:
-            raise ValueError(f"nodes, steps and step must be at least 100, at least 1, and from 0 to 1/2, got {self}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,8 @@ it is not drawn anywhere for a long time, and gathers those that come later. Sho
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import numpy as np
@@ -17,6 +18,7 @@ from jaxtyping import Float, Int
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import RISING, Checked, Meta, Positive, Rule, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -39,35 +41,25 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many tokens and draws, which distances, how sharp."""
 
-    tokens: int = 4000
+    tokens: Annotated[int, Meta(ge=10)] = 4000
     """how many tokens are drawn for a count"""
-    draws: int = 400
+    draws: Annotated[int, Meta(ge=20)] = 400
     """how often"""
-    deltas: tuple[float, ...] = (0.3, 0.5, 0.8)
+    deltas: Annotated[tuple[Annotated[float, Meta(gt=0, lt=math.pi)], ...], Meta(min_length=1)] = (0.3, 0.5, 0.8)
     """the distances of the count"""
-    n: int = 200
+    n: Annotated[int, Meta(ge=5)] = 200
     """how many tokens are moved"""
-    beta: float = 64.0
+    beta: Positive = 64.0
     """their inverse temperature"""
-    times: tuple[float, ...] = (0.0, 1.0, 20.0)
+    times: Annotated[tuple[float, ...], Meta(min_length=2), RISING, Rule("the first 0", lambda times: times[0] == 0)] = (0.0, 1.0, 20.0)
     """when the moving tokens on the circle are shown"""
-    collapse: float = 400.0
+    collapse: Positive = 400.0
     r"""the end of time of the run to one point, at $\beta = 1$ in $\mathbb{R}^3$"""
-    seed: int = 0
+    seed: Seed = 0
     """of the draws"""
-
-    def __post_init__(self):
-        if self.tokens < 10 or self.draws < 20 or self.n < 5:
-            raise ValueError(f"tokens, draws and n must be at least 10, 20 and 5, got {self.tokens}, {self.draws} and {self.n}")
-        if not self.deltas or not all(0 < delta < np.pi for delta in self.deltas):
-            raise ValueError(f"deltas must lie between 0 and pi, got {list(self.deltas)}")
-        if not self.beta > 0 or not self.collapse > 0:
-            raise ValueError(f"beta and collapse must be positive, got {self.beta} and {self.collapse}")
-        if len(self.times) < 2 or self.times[0] != 0 or any(b <= a for a, b in zip(self.times[:-1], self.times[1:])):
-            raise ValueError(f"times must rise from 0, got {list(self.times)}")
 
 
 @dataclasses.dataclass(frozen=True)

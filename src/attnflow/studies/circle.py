@@ -9,7 +9,7 @@ $k(k+d-2) I_{k+d/2-1}(\beta) / (\beta I_{d/2-1}(\beta))$. Measured here, each ag
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +18,7 @@ from jaxtyping import Float
 import attnflow as af
 from attnflow.numerics.special import zonal_harmonic
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -45,39 +46,40 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """One run to look at closely, and many of which only the clusters are counted."""
 
-    beta: float = 5.0
+    beta: Positive = 5.0
     """the inverse temperature of the run that is looked at"""
-    amplitude: float = 1e-6
+    amplitude: Annotated[float, Meta(gt=0, le=_LINEAR / 10, description="so that there is a linear phase")] = 1e-6
     """the white noise on its uniform density, cell by cell, relative"""
-    cells: int = 512
+    cells: Annotated[int, Meta(ge=64)] = 512
     """the cells of the circle"""
-    betas: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 5.0, 6.5, 8.0, 10.0, 12.0, 15.0, 18.0, 22.0, 26.0, 30.0)
+    betas: Annotated[tuple[Positive, ...], Meta(min_length=1)] = (
+        1.0,
+        2.0,
+        3.0,
+        4.0,
+        5.0,
+        6.5,
+        8.0,
+        10.0,
+        12.0,
+        15.0,
+        18.0,
+        22.0,
+        26.0,
+        30.0,
+    )
     """the inverse temperatures at which clusters are counted"""
-    rough: float = 0.01
+    rough: Annotated[float, Meta(gt=0, le=0.1)] = 0.01
     """the white noise of those runs, as in the paper"""
-    draws: int = 8
+    draws: Count = 8
     """the runs for each of them"""
-    dims: tuple[int, ...] = (3, 5)
+    dims: tuple[Annotated[int, Meta(ge=3)], ...] = (3, 5)
     """the dimensions around the spheres on which rates are measured too"""
-    seed: int = 0
+    seed: Seed = 0
     """the seed of the white noise"""
-
-    def __post_init__(self):
-        if not 0 < self.beta < math.inf or not self.betas or min(self.betas) <= 0:
-            raise ValueError(f"beta and betas must be positive, got {self.beta} and {list(self.betas)}")
-        if not 0 < self.amplitude <= _LINEAR / 10:
-            raise ValueError(f"amplitude must lie between 0 and {_LINEAR / 10:g}, so that there is a linear phase, got {self.amplitude}")
-        if not 0 < self.rough <= 0.1:
-            raise ValueError(f"rough must lie between 0 and 0.1, got {self.rough}")
-        if self.cells < 64:
-            raise ValueError(f"cells must be at least 64, got {self.cells}")
-        if self.draws < 1:
-            raise ValueError(f"draws must be at least 1, got {self.draws}")
-        if min(self.dims, default=3) < 3:
-            raise ValueError(f"dims must be at least 3, got {list(self.dims)}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,9 +8,8 @@ $2\beta e^{-\beta} E = \sum_{k,l} w_k w_l e^{-\beta (1 - \langle c_k, c_l\rangle
 """
 
 import dataclasses
-import math
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import numpy as np
@@ -18,6 +17,7 @@ from jaxtyping import Float, Int
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Positive, Seed
 from attnflow.studies.tools.data import Of
 from attnflow.studies.tools.parts import parts
 
@@ -45,35 +45,25 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many tokens, how long."""
 
-    tokens: int = 40
+    tokens: Annotated[int, Meta(ge=4)] = 40
     r"""how many tokens in $\mathbb{R}^3$, uniform in $[-5, 5]^3$"""
-    t1: float = 18.0
+    t1: Positive = 18.0
     r"""the end of time in $\mathbb{R}^3$"""
-    on_sphere: int = 128
+    on_sphere: Annotated[int, Meta(ge=2)] = 128
     """how many tokens on $S^2$, uniform"""
-    beta: float = 9.0
+    beta: Positive = 9.0
     """the inverse temperature there"""
-    t2: float = 30.0
+    t2: Positive = 30.0
     """the end of time there"""
-    frames: int = 151
+    frames: Annotated[int, Meta(ge=40)] = 151
     """how many frames each run has"""
-    radius: float = 0.05
+    radius: Annotated[float, Meta(gt=0, lt=0.5)] = 0.05
     """how close tokens of one cluster are, of the size of the cloud"""
-    seed: int = 0
+    seed: Seed = 0
     """of both starts"""
-
-    def __post_init__(self):
-        for name, least in {"tokens": 4, "on_sphere": 2, "frames": 40, "seed": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        for name in ("t1", "beta", "t2"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if not 0 < self.radius < 0.5:
-            raise ValueError(f"radius must lie between 0 and 1/2, got {self.radius}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ $\mu$ has a positive density, and the flow to $x' = P_x V B^\top x / |B^\top x|$
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import GEOMETRIC, RISING, Checked, Meta, Positive, Rule, Seed, each_of
 from attnflow.studies.tools.fit import PowerLaw, power_law
 from attnflow.studies.tools.parts import parts
 
@@ -41,8 +42,10 @@ _SLANTED = np.array([[1.0, 0.6], [0.2, 1.0]])
 _PLANE = np.array([[1.0, 0.0, 1.8], [0.0, 1.0, 0.6], [0.0, 0.0, 1.0]])
 _TURN = np.array([[0.8, -0.6, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]])
 _GAP = 1.5
-# How many of the largest beta a rate is fitted over: it is one in the limit. Where there are grids.
-_LAST, _SPACES = 4, ("circle", "S^2", "R^4", "R^8")
+# How many of the largest beta a rate is fitted over: it is one in the limit.
+_LAST = 4
+# Where there are grids.
+_SPACES = ("circle", "S^2", "R^4", "R^8")
 
 _PAPER = "arXiv:2605.10931"
 CLAIMS = {
@@ -72,47 +75,29 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """At which temperatures, on how fine grids, with how many tokens."""
 
-    betas: tuple[float, ...] = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+    betas: Annotated[tuple[Positive, ...], Meta(min_length=_LAST), RISING, GEOMETRIC] = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
     """the inverse temperatures, rising by one factor"""
-    cells: int = 512
+    cells: Annotated[int, Meta(ge=16)] = 512
     """how many cells the circle has; the angle of symmetric laws has half as many"""
-    frequency: int = 24
+    frequency: Annotated[int, Meta(ge=4)] = 24
     """how fine the grid of $S^2$ is"""
-    t1: float = 1.0
+    t1: Positive = 1.0
     r"""when finite and infinite $\beta$ are compared"""
-    tokens: tuple[int, ...] = (64, 512, 4096)
+    tokens: Annotated[tuple[Annotated[int, Meta(ge=8)], ...], Rule("none or several", lambda tokens: len(tokens) != 1)] = (64, 512, 4096)
     """how many tokens follow on the circle; none leaves them out"""
-    concentrating: int = 1000
+    concentrating: Annotated[int, Meta(ge=50)] = 1000
     """how many tokens concentrate on $S^2$"""
-    cold: tuple[float, ...] = (20.0, 100.0, 500.0)
+    cold: Annotated[tuple[Positive, ...], Meta(min_length=1)] = (20.0, 100.0, 500.0)
     r"""at which $\beta$ they do, beside the limit"""
-    t2: float = 6.0
+    t2: Positive = 6.0
     """until when they do"""
-    spaces: tuple[str, ...] = _SPACES
+    spaces: Annotated[tuple[str, ...], each_of(*_SPACES), Rule("circle among them", lambda spaces: "circle" in spaces)] = _SPACES
     r"""where there are grids: the circle, and some of $S^2$, $\mathbb{R}^4$ and $\mathbb{R}^8$"""
-    seed: int = 0
+    seed: Seed = 0
     """of the tokens on $S^2$"""
-
-    def __post_init__(self):
-        if len(self.betas) < _LAST or not all(0 < small < large < math.inf for small, large in zip(self.betas, self.betas[1:])):
-            raise ValueError(f"betas must be at least {_LAST} positive numbers, rising, got {list(self.betas)}")
-        if not np.allclose(np.diff(np.log(self.betas)), np.log(self.betas[1] / self.betas[0])):
-            raise ValueError(f"betas must rise by one factor, got {list(self.betas)}")
-        for name in ("t1", "t2"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        for name, least in (("cells", 16), ("frequency", 4), ("concentrating", 50)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if "circle" not in self.spaces or not set(self.spaces) <= set(_SPACES):
-            raise ValueError(f"spaces must be circle and some of S^2, R^4, R^8, got {list(self.spaces)}")
-        if len(self.tokens) == 1 or min(self.tokens, default=8) < 8:
-            raise ValueError(f"tokens must be none or several of at least 8, got {list(self.tokens)}")
-        if not self.cold or min(self.cold) <= 0:
-            raise ValueError(f"cold must be positive, got {list(self.cold)}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ $k = e^{\kappa\langle x, y\rangle}$, particles find both; with $k = 1$ they agre
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +28,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import RISING, Checked, Meta, Positive, Rule, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -67,27 +68,21 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many particles, how sharp, how long."""
 
-    n: int = 128
+    n: Annotated[int, Meta(ge=8)] = 128
     """how many particles"""
-    betas: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
+    betas: Annotated[
+        tuple[Positive, ...], Meta(min_length=3), RISING, Rule("the last from 100 to 3000", lambda betas: 100 <= betas[-1] <= 3000)
+    ] = (1.0, 10.0, 100.0, 1000.0)
     """the inverse temperatures in the plane, rising"""
-    beta: float = 8.0
+    beta: Positive = 8.0
     """the inverse temperature on the circle"""
-    t1: float = 12.0
+    t1: Annotated[float, Meta(ge=8, le=100)] = 12.0
     """the final time"""
-    seed: int = 0
+    seed: Seed = 0
     """of the particles"""
-
-    def __post_init__(self):
-        if self.n < 8:
-            raise ValueError(f"n must be at least 8, got {self.n}")
-        if len(self.betas) < 3 or list(self.betas) != sorted(set(self.betas)) or self.betas[0] <= 0 or not 100 <= self.betas[-1] <= 3000:
-            raise ValueError(f"betas must be at least three positive numbers that rise to between 100 and 3000, got {list(self.betas)}")
-        if not (self.beta > 0 and 8 <= self.t1 <= 100):
-            raise ValueError(f"beta must be positive and t1 from 8 to 100, got {self.beta}, {self.t1}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,13 +8,14 @@ to a million, in which an output in $\mathbb{R}^{n+1}$ is $\sqrt{r}\, e_0 + \sqr
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Positive
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -29,25 +30,17 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Which cosine, which sharpness, how many tokens."""
 
-    cosine: float = 0.5
+    cosine: Annotated[float, Meta(gt=0, lt=1)] = 0.5
     """the common cosine r of the tokens"""
-    gammas: tuple[float, ...] = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
+    gammas: Annotated[tuple[Positive, ...], Meta(min_length=1)] = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
     r"""$\gamma$ over its critical value $1/(1-r)$"""
-    tokens: tuple[int, ...] = (10, 100, 1000, 10_000, 100_000, 1_000_000)
+    tokens: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=1)] = (10, 100, 1000, 10_000, 100_000, 1_000_000)
     """how many tokens"""
-    explicit: int = 1000
+    explicit: Annotated[int, Meta(ge=0)] = 1000
     """up to how many the tokens themselves are moved"""
-
-    def __post_init__(self):
-        if not 0 < self.cosine < 1:
-            raise ValueError(f"cosine must lie between 0 and 1, got {self.cosine}")
-        if not self.gammas or min(self.gammas) <= 0:
-            raise ValueError(f"gammas must be positive, got {list(self.gammas)}")
-        if not self.tokens or min(self.tokens) < 2:
-            raise ValueError(f"tokens must be at least 2, got {list(self.tokens)}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ Beside this simulation run three small ones whose answer is known, for the check
 import dataclasses
 import math
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.data import Of
 from attnflow.studies.tools.parts import parts
 
@@ -57,29 +58,19 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """What to simulate."""
 
-    n: int = 256
+    n: Count = 256
     """how many tokens, uniform on the sphere at the start"""
-    beta: float = 9.0
+    beta: Positive = 9.0
     """the inverse temperature of the attention"""
-    t1: float = 1000.0
+    t1: Positive = 1000.0
     """the final time"""
-    seed: int = 0
+    seed: Seed = 0
     """the seed; the same one gives the same numbers"""
-    frames: int = 720
+    frames: Annotated[int, Meta(ge=6)] = 720
     """how many frames, evenly spaced in log(1 + t)"""
-
-    def __post_init__(self):
-        for name, least in {"n": 1, "seed": 0, "frames": 6}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if self.seed >= 2**32:
-            raise ValueError(f"seed must be below 2^32, got {self.seed}")
-        for name in ("beta", "t1"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ gradient ascent, $x_i' = n \nabla_i E$ ($n$, as a token has mass $1/n$).
 import dataclasses
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Positive, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -67,33 +68,23 @@ KINDS = ("SA", "USA")
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many tokens, how sharp."""
 
-    n: int = 32
+    n: Annotated[int, Meta(ge=2)] = 32
     """how many tokens"""
-    betas: tuple[float, ...] = (0.0, 1.0, 2.0, 4.0)
+    betas: Annotated[tuple[Annotated[float, Meta(ge=0, le=6)], ...], Meta(min_length=1)] = (0.0, 1.0, 2.0, 4.0)
     """the inverse temperatures of the orthonormal tokens"""
-    frames: int = 60
+    frames: Annotated[int, Meta(ge=20)] = 60
     """at how many times they are looked at"""
-    gap: float = 1e-7
+    gap: Annotated[float, Meta(ge=1e-10, le=1e-4, description="above round-off and small enough for the asymptotic rates")] = 1e-7
     """the 1 - g at which they are left"""
-    beta: float = 1.0
+    beta: Positive = 1.0
     """the inverse temperature of the random tokens"""
-    t1: float = 12.0
+    t1: Positive = 12.0
     """the end of time of the random tokens"""
-    seed: int = 0
+    seed: Seed = 0
     """of the random tokens"""
-
-    def __post_init__(self):
-        if self.n < 2 or self.frames < 20:
-            raise ValueError(f"n must be at least 2 and frames at least 20, got {self.n} and {self.frames}")
-        if not self.betas or not all(0 <= beta <= 6 for beta in self.betas):
-            raise ValueError(f"betas must be from 0 to 6, got {list(self.betas)}")
-        if not 1e-10 <= self.gap <= 1e-4:
-            raise ValueError(f"gap must be from 1e-10, above round-off, to 1e-4, where rates are the last ones, got {self.gap}")
-        if not (0 < self.beta < math.inf and 0 < self.t1 < math.inf):
-            raise ValueError(f"beta and t1 must be positive and finite, got {self.beta} and {self.t1}")
 
 
 @dataclasses.dataclass(frozen=True)

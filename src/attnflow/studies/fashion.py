@@ -20,7 +20,7 @@ slowly.
 import dataclasses
 import math
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -28,6 +28,7 @@ from jaxtyping import Float
 import attnflow as af
 from attnflow.studies.tools import idx
 from attnflow.studies.tools.check import BadInput, Check, Claim
+from attnflow.studies.tools.constraints import Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -61,29 +62,21 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Which images, how hot, how long."""
 
-    n: int = 2000
+    n: Annotated[int, Meta(ge=2)] = 2000
     """how many images, drawn at random"""
-    eps: float = 100.0
+    eps: Positive = 100.0
     """the temperature, and the time of a step"""
-    pixels: float = 5.0
+    pixels: Positive = 5.0
     """the value of a white pixel; a black one is 0"""
-    steps: int = 5
+    steps: Count = 5
     """how many steps of each flow"""
-    seed: int = 0
+    seed: Seed = 0
     """the seed of the draw"""
     data: pathlib.Path | None = None
     """a folder with train-images-idx3-ubyte and train-labels-idx1-ubyte, plain or .gz; by default that of Debian's dataset-fashion-mnist"""
-
-    def __post_init__(self):
-        for name, least in {"n": 2, "steps": 1, "seed": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        for name in ("eps", "pixels"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
 
 
 @dataclasses.dataclass(frozen=True)

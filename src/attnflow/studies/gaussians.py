@@ -16,13 +16,14 @@ stiff for explicit steps, a quarter in $\mathbb{R}^3$ and nearly half in $\mathb
 import collections
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Count, Meta, Seed
 from attnflow.studies.tools.gaussian_formulas import LAWS, law, matrices, off, velocities
 from attnflow.studies.tools.parts import parts
 
@@ -63,32 +64,23 @@ _FRAMES = 41
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many matrices, in which dimensions, how long."""
 
-    draws: int = 5
+    draws: Count = 5
     """how many random Q, K for the times of blow-up, and for the velocities"""
-    nodes: int = 40
+    nodes: Annotated[int, Meta(ge=24)] = 40
     """how many tokens along an axis of the plane"""
-    longer: float = 2.0
+    longer: Annotated[float, Meta(gt=1, le=10)] = 2.0
     """how long L2 attention runs, over the time when softmax blows up"""
-    dims: tuple[int, ...] = (3, 4, 5)
+    dims: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=1)] = (3, 4, 5)
     """the dimensions for the limits"""
-    limits: int = 200
+    limits: Annotated[int, Meta(ge=10)] = 200
     """how many random Q, K, V for each of them"""
-    late: float = 1000.0
+    late: Annotated[float, Meta(ge=100)] = 1000.0
     """when the limit is looked at"""
-    seed: int = 0
+    seed: Seed = 0
     """of the random matrices"""
-
-    def __post_init__(self):
-        for name, least in {"draws": 1, "nodes": 24, "limits": 10, "seed": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not self.dims or min(self.dims) < 2:
-            raise ValueError(f"dims must be at least 2, got {list(self.dims)}")
-        if not (1 < self.longer <= 10 and 100 <= self.late < math.inf):
-            raise ValueError(f"longer must be above 1, at most 10, and late at least 100, got {self.longer} and {self.late}")
 
 
 @dataclasses.dataclass(frozen=True)

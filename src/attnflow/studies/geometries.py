@@ -26,7 +26,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -34,6 +34,7 @@ from jaxtyping import Float, Int
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Count, Meta, Seed, each_of
 from attnflow.studies.tools.fit import PowerLaw, power_law
 from attnflow.studies.tools.parts import parts
 
@@ -75,32 +76,23 @@ def _with(vectors: np.ndarray, eigenvalues: list[float]) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many starts, of how many tokens, until when."""
 
-    starts: int = 100
+    starts: Count = 100
     """how many random starts for every V"""
-    tokens: int = 20
+    tokens: Annotated[int, Meta(ge=3)] = 20
     """how many tokens, uniform in $[-5, 5]^d$"""
-    t1: float = 18.0
+    t1: Annotated[float, Meta(ge=1)] = 18.0
     """the final time"""
-    t_raw: float = 1000.0
+    t_raw: Annotated[float, Meta(ge=100)] = 1000.0
     """the final time of x itself for V = -I"""
-    dims: tuple[int, ...] = (2, 3)
+    dims: Annotated[tuple[int, ...], Meta(min_length=1), each_of(2, 3)] = (2, 3)
     """the dimensions, of 2 and 3"""
-    frozen: int = 10
+    frozen: Annotated[int, Meta(ge=0)] = 10
     """how many starts, at most, are also moved by Sinkhorn attention"""
-    seed: int = 0
+    seed: Seed = 0
     """of the starts"""
-
-    def __post_init__(self):
-        if self.starts < 1 or self.tokens < 3:
-            raise ValueError(f"starts must be at least 1 and tokens at least 3, got {self.starts} and {self.tokens}")
-        for name, least in (("t1", 1), ("t_raw", 100)):
-            if not least <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and at least {least}, got {getattr(self, name)}")
-        if self.frozen < 0 or not self.dims or not set(self.dims) <= {2, 3}:
-            raise ValueError(f"dims must be of 2 and 3, and frozen at least 0, got {list(self.dims)} and {self.frozen}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,7 +292,7 @@ def measured(result: Result) -> dict[str, Any]:
     }
 
 
-def figures(result: Result) -> "dict[str, matplotlib.figure.Figure]":
+def figure(result: Result) -> "dict[str, matplotlib.figure.Figure]":
     """The geometries, and the way to a Boolean matrix on the line."""
     from attnflow.studies.tools.geometry_drawing import boolean, gallery
 

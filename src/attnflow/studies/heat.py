@@ -21,7 +21,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import equinox as eqx
 import jax
@@ -31,6 +31,7 @@ from jaxtyping import Array, Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import DIFFERENT, Checked, Count, Meta, Positive, Rule
 from attnflow.studies.tools.fit import PowerLaw, power_law
 from attnflow.studies.tools.parts import parts
 
@@ -76,30 +77,25 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Up to what time, in how many steps, on how many tokens."""
 
-    t1: float = 0.5
+    t1: Positive = 0.5
     """the final time"""
-    steps: tuple[int, ...] = (4, 8, 16, 32, 64)
+    steps: Annotated[tuple[Count, ...], Meta(min_length=3), DIFFERENT] = (4, 8, 16, 32, 64)
     r"""on the line: how many steps to the final time, for each $\varepsilon$ = `t1` / steps"""
-    nodes: int = 400
+    nodes: Annotated[int, Meta(ge=16)] = 400
     """on the line: how many quadrature tokens"""
-    plane_steps: tuple[int, ...] = (3, 4, 6, 8, 12)
+    plane_steps: Annotated[tuple[Count, ...], DIFFERENT, Rule("none or at least three", lambda steps: len(steps) not in (1, 2))] = (
+        3,
+        4,
+        6,
+        8,
+        12,
+    )
     """in the plane: how many steps; none leaves it out"""
-    plane_nodes: int = 108
+    plane_nodes: Annotated[int, Meta(ge=16)] = 108
     """in the plane: how many quadrature tokens along an axis"""
-
-    def __post_init__(self):
-        if not 0 < self.t1 < math.inf:
-            raise ValueError(f"t1 must be positive and finite, got {self.t1}")
-        for name in ("steps", "plane_steps"):
-            given = getattr(self, name)
-            if (len(set(given)) < 3 or min(given) < 1) and (given or name == "steps"):
-                raise ValueError(f"{name} must be at least three different numbers of at least 1, got {list(given)}")
-        for name in ("nodes", "plane_nodes"):
-            if getattr(self, name) < 16:
-                raise ValueError(f"{name} must be at least 16, got {getattr(self, name)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,7 +274,7 @@ def measured(result: Result) -> dict[str, Any]:
     }
 
 
-def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
+def figure(result: Result) -> "dict[str, matplotlib.figure.Figure]":
     """The errors of both schemes against eps, a panel a law; the distance of the schemes after one step."""
     with af.plot.look():
         page = af.plot.new_figure(af.plot.PAGE, 0.72 * af.plot.PAGE)

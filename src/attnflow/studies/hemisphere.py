@@ -9,7 +9,7 @@ number.
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Positive, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -36,31 +37,25 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Which clouds, how many of them, and how long they are moved."""
 
-    tokens: tuple[int, ...] = (3, 5, 8, 12)
+    tokens: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=1)] = (3, 5, 8, 12)
     """how many tokens a cloud has"""
-    dims: tuple[int, ...] = (2, 3, 5)
+    dims: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=1)] = (2, 3, 5)
     """the dimensions of the space around the spheres"""
-    draws: int = 4096
+    draws: Annotated[int, Meta(ge=32)] = 4096
     """how many clouds of each kind are drawn"""
-    beta: float = 1.0
+    beta: Positive = 1.0
     """the inverse temperature of those that are moved"""
-    t1: float = 400.0
+    t1: Positive = 400.0
     """the latest time at which they must have met"""
     moved: tuple[int, int] = (5, 3)
     """tokens and dimension of the clouds that are moved"""
-    seed: int = 0
+    seed: Seed = 0
     """of the draws"""
 
-    def __post_init__(self):
-        if not self.tokens or min(self.tokens) < 2 or not self.dims or min(self.dims) < 2:
-            raise ValueError(f"tokens and dims must be at least 2, got {list(self.tokens)} and {list(self.dims)}")
-        if self.draws < 32:
-            raise ValueError(f"draws must be at least 32, got {self.draws}")
-        if not self.beta > 0 or not self.t1 > 0:
-            raise ValueError(f"beta and t1 must be positive, got {self.beta} and {self.t1}")
+    def check(self) -> None:
         if self.moved[0] not in self.tokens or self.moved[1] not in self.dims:
             raise ValueError(f"moved must be one of the tokens and one of the dims, got {list(self.moved)}")
 

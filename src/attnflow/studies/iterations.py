@@ -11,13 +11,14 @@ $\beta\langle x, y\rangle / \sqrt{d}$ this study has
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import RISING, Checked, Count, Meta, Positive, Rule, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -52,36 +53,31 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many tokens, how sharp, how many half-steps."""
 
-    n: int = 128
+    n: Annotated[int, Meta(ge=2)] = 128
     """how many tokens, standard normal"""
-    d: int = 8
+    d: Count = 8
     """their dimension"""
-    betas: tuple[float, ...] = (1.0, 5.0, 20.0)
+    betas: Annotated[tuple[Positive, ...], Meta(min_length=1), RISING] = (1.0, 5.0, 20.0)
     """the factors of the logits, rising"""
-    half_steps: tuple[int, ...] = (1, 3, 5, 9, 17, 33)
+    half_steps: Annotated[
+        tuple[Count, ...],
+        Meta(min_length=3),
+        RISING,
+        Rule("odd", lambda steps: all(k % 2 for k in steps)),
+        Rule("5 among them", lambda steps: 5 in steps),
+    ] = (1, 3, 5, 9, 17, 33)
     """after how many half-steps to look: odd, so that rows come last, and rising; 5 among them"""
-    draws: int = 16
+    draws: Count = 16
     """how many clouds of tokens"""
-    causal: int = 8
+    causal: Annotated[int, Meta(ge=2, le=16)] = 8
     """how many causal tokens"""
-    normalizations: int = 4096
+    normalizations: Annotated[int, Meta(ge=64)] = 4096
     """how many times the columns and the rows of causal matrices are normalized"""
-    seed: int = 0
+    seed: Seed = 0
     """of the draws"""
-
-    def __post_init__(self):
-        if self.n < 2 or self.d < 1 or self.draws < 1:
-            raise ValueError(f"n must be at least 2, d and draws at least 1, got {self.n}, {self.d}, {self.draws}")
-        if not self.betas or min(self.betas) <= 0 or sorted(set(self.betas)) != list(self.betas):
-            raise ValueError(f"betas must be positive and rise, got {list(self.betas)}")
-        odd = all(k % 2 and k > 0 for k in self.half_steps)
-        if not odd or 5 not in self.half_steps or len(self.half_steps) < 3 or sorted(set(self.half_steps)) != list(self.half_steps):
-            raise ValueError(f"half_steps must be at least three odd numbers that rise, 5 among them, got {list(self.half_steps)}")
-        if not 2 <= self.causal <= 16 or self.normalizations < 64:
-            raise ValueError(f"causal must be from 2 to 16, normalizations at least 64, got {self.causal}, {self.normalizations}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,14 +11,14 @@ $\frac{\varepsilon^4}{72} \int (V'')^2 \,d\rho$, $V = \frac14 (\log\rho)'' + \fr
 """
 
 import dataclasses
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import FALLING, GEOMETRIC, Checked, Meta, Positive
 from attnflow.studies.tools.fit import power_law
 from attnflow.studies.tools.parts import parts
 
@@ -53,21 +53,13 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """At which temperatures, on how fine a grid."""
 
-    eps: tuple[float, ...] = (0.4, 0.2, 0.1, 0.05, 0.025)
+    eps: Annotated[tuple[Positive, ...], Meta(min_length=4), FALLING, GEOMETRIC] = (0.4, 0.2, 0.1, 0.05, 0.025)
     """the temperatures, falling by one factor"""
-    nodes: int = 600
+    nodes: Annotated[int, Meta(ge=16)] = 600
     """how many points the grid has"""
-
-    def __post_init__(self):
-        if len(self.eps) < 4 or not all(0 < small < large < math.inf for large, small in zip(self.eps, self.eps[1:])):
-            raise ValueError(f"eps must be at least four positive numbers, falling, got {list(self.eps)}")
-        if not np.allclose(np.diff(np.log(self.eps)), np.log(self.eps[1] / self.eps[0])):
-            raise ValueError(f"eps must fall by one factor, got {list(self.eps)}")
-        if self.nodes < 16:
-            raise ValueError(f"nodes must be at least 16, got {self.nodes}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ The derivative is checked against finite differences of the velocity, without au
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import DIFFERENT, Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.fit import power_law
 from attnflow.studies.tools.parts import parts
 
@@ -44,31 +45,25 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many tokens, how far out, how many draws."""
 
-    lengths: tuple[int, ...] = (4, 16, 64, 256)
+    lengths: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=3), DIFFERENT] = (4, 16, 64, 256)
     """the numbers of tokens with one leader, and of random tokens"""
-    radius: float = 8.0
+    radius: Positive = 8.0
     """their R with one leader"""
-    radii: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0)
+    radii: Annotated[tuple[Positive, ...], Meta(min_length=3), DIFFERENT] = (2.0, 4.0, 8.0, 16.0)
     """the R of two poles, and of random tokens"""
-    draws: int = 20
+    draws: Count = 20
     """how many random Q, K, V and tokens for every n and R"""
-    dim: int = 2
+    dim: Count = 2
     """the dimension"""
-    seed: int = 0
+    seed: Seed = 0
     """of the random ones"""
 
-    def __post_init__(self):
-        if len(set(self.lengths)) < 3 or min(self.lengths) < 2:
-            raise ValueError(f"lengths must be at least three different numbers of at least 2, got {list(self.lengths)}")
-        if len(set(self.radii)) < 3 or min(self.radii) <= 0:
-            raise ValueError(f"radii must be at least three different positive numbers, got {list(self.radii)}")
+    def check(self) -> None:
         if not self.radius**2 / 4 >= 6 + math.log(max(self.lengths)):
             raise ValueError(f"radius^2 / 4 must be at least 6 + log n, for a leader that all attend to, got radius = {self.radius}")
-        if self.draws < 1 or self.dim < 1:
-            raise ValueError(f"draws and dim must be at least 1, got {self.draws} and {self.dim}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ Shown here, from one smooth law on a compact set, as a density on a grid and as 
 import dataclasses
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import DIFFERENT, DOUBLING, Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.fit import PowerLaw, power_law
 from attnflow.studies.tools.parts import parts
 
@@ -56,37 +57,23 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Up to what time, on which grids, with how many tokens."""
 
-    t1: float = 1.0
+    t1: Positive = 1.0
     """the final time"""
-    cells: tuple[int, ...] = (50, 100, 200, 400)
+    cells: Annotated[tuple[Annotated[int, Meta(ge=4, multiple_of=2)], ...], Meta(min_length=4), DOUBLING] = (50, 100, 200, 400)
     """how many cells the line has, each number twice the one before"""
-    order_cells: tuple[int, ...] = (8, 16, 32, 64)
+    order_cells: Annotated[tuple[Annotated[int, Meta(gt=0, multiple_of=len(_BANDS))], ...], Meta(min_length=4), DOUBLING] = (8, 16, 32, 64)
     """how many cells the order has, multiples of 4, each number twice the one before"""
-    tokens: tuple[int, ...] = (500, 1000, 2000, 4000, 8000)
+    tokens: Annotated[tuple[Annotated[int, Meta(ge=100)], ...], Meta(min_length=3), DIFFERENT] = (500, 1000, 2000, 4000, 8000)
     """how many tokens are drawn"""
-    repeats: int = 32
+    repeats: Count = 32
     """how often each number of tokens is drawn"""
     refine: bool = True
     """whether grids of all sizes are compared, or just the finest is made"""
-    seed: int = 0
+    seed: Seed = 0
     """of the draws"""
-
-    def __post_init__(self):
-        if not 0 < self.t1 < math.inf:
-            raise ValueError(f"t1 must be positive and finite, got {self.t1}")
-        for name in ("cells", "order_cells"):
-            given = getattr(self, name)
-            if len(given) < 4 or any(fine != 2 * coarse for coarse, fine in itertools.pairwise(given)) or given[0] < 4 or given[0] % 2:
-                raise ValueError(f"{name} must be at least four even numbers of at least 4, each twice the one before, got {list(given)}")
-        if self.order_cells[0] % len(_BANDS):
-            raise ValueError(f"order_cells must be multiples of {len(_BANDS)}, got {list(self.order_cells)}")
-        if len(set(self.tokens)) < 3 or min(self.tokens) < 100:
-            raise ValueError(f"tokens must be at least three different numbers of at least 100, got {list(self.tokens)}")
-        if self.repeats < 1:
-            raise ValueError(f"repeats must be at least 1, got {self.repeats}")
 
 
 @dataclasses.dataclass(frozen=True)

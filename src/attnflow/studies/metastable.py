@@ -13,7 +13,7 @@ the energy climbs a staircase in $\log t$. Shown here, for five tokens:
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +21,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Positive, Rule
 from attnflow.studies.tools.data import Of
 from attnflow.studies.tools.parts import parts
 
@@ -50,30 +51,29 @@ CLAIMS = {
 }
 
 
+def _different(angles: tuple[float, ...]) -> bool:
+    return len({round(angle % (2 * math.pi), 9) for angle in angles}) == len(angles)
+
+
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Which tokens, how sharp, how long."""
 
-    angles: tuple[float, ...] = (0.0, 0.9, 2.1, 3.3, 4.9)
+    angles: Annotated[tuple[float, ...], Meta(min_length=3), Rule("all different on the circle", _different)] = (0.0, 0.9, 2.1, 3.3, 4.9)
     """where the tokens start, as angles"""
-    beta: float = 4.0
+    beta: Positive = 4.0
     """the inverse temperature of the run in t"""
-    t1: float = 400.0
+    t1: Positive = 400.0
     """the end of that run"""
-    betas: tuple[float, ...] = (500.0, 1000.0, 2000.0, 4000.0)
+    betas: Annotated[tuple[Annotated[float, Meta(ge=50)], ...], Meta(min_length=1, description="where clusters are apart")] = (
+        500.0,
+        1000.0,
+        2000.0,
+        4000.0,
+    )
     """the inverse temperatures of the staircases"""
-    polygon: int = 3
+    polygon: Annotated[int, Meta(ge=2)] = 3
     """how many clusters the saddle has"""
-
-    def __post_init__(self):
-        if len(self.angles) < 3 or len({round(angle % (2 * math.pi), 9) for angle in self.angles}) < len(self.angles):
-            raise ValueError(f"angles must be at least three different ones, got {list(self.angles)}")
-        if not self.beta > 0 or not self.t1 > 0:
-            raise ValueError(f"beta and t1 must be positive, got {self.beta} and {self.t1}")
-        if not self.betas or not min(self.betas) >= 50:
-            raise ValueError(f"betas must be at least 50, where clusters are apart, got {list(self.betas)}")
-        if self.polygon < 2:
-            raise ValueError(f"polygon must be at least 2, got {self.polygon}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,8 +21,9 @@ times $e^{-t}$, and in the end the first token has all of it.
 """
 
 import dataclasses
+import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import scipy.integrate
@@ -32,6 +33,7 @@ from jaxtyping import Float, Int
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import RISING, Checked, Meta, Positive
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -62,35 +64,29 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """The law, and how many tokens."""
 
-    beta: float = 1.0
+    beta: Positive = 1.0
     """the inverse temperature"""
-    slope: float = 2.0
+    slope: Positive = 2.0
     """of ALiBi, over the whole sequence"""
-    tokens: tuple[int, ...] = (128, 256, 512)
+    tokens: Annotated[tuple[Annotated[int, Meta(ge=32)], ...], Meta(min_length=2), RISING] = (128, 256, 512)
     """how many tokens on the circle, rising"""
-    times: tuple[float, ...] = (1.0, 2.0)
+    times: Annotated[tuple[Positive, ...], Meta(min_length=1), RISING] = (1.0, 2.0)
     """when to look, rising"""
-    sources: int = 32
+    sources: Annotated[int, Meta(ge=4)] = 32
     """how many tokens are nudged"""
-    rollout: int = 128
+    rollout: Annotated[int, Meta(ge=32)] = 128
     """how many tokens with the same keys"""
-    depths: tuple[float, ...] = (0.5, 1.0, 3.0)
+    depths: Annotated[tuple[float, ...], Meta(min_length=2), RISING] = (0.5, 1.0, 3.0)
     """the depths $T$ of the rollout, rising; the last above $2 (1 - e^{-a})$ for the slope $a$, the others below"""
 
-    def __post_init__(self):
-        if not (self.beta > 0 and self.slope > 0):
-            raise ValueError(f"beta and slope must be positive, got {self.beta}, {self.slope}")
-        if len(self.tokens) < 2 or min(self.tokens) < 32 or list(self.tokens) != sorted(set(self.tokens)):
-            raise ValueError(f"tokens must be at least two numbers of at least 32 that rise, got {list(self.tokens)}")
-        if not 4 <= self.sources <= self.tokens[0] / 2 or self.rollout < 32:
-            raise ValueError(f"sources must be from 4 to half the tokens and rollout at least 32, got {self.sources}, {self.rollout}")
-        if not self.times or min(self.times) <= 0 or list(self.times) != sorted(set(self.times)):
-            raise ValueError(f"times must be positive and rise, got {list(self.times)}")
-        edge = 2 * (1 - np.exp(-self.slope))
-        if len(self.depths) < 2 or list(self.depths) != sorted(set(self.depths)) or not self.depths[-2] < edge < self.depths[-1]:
+    def check(self) -> None:
+        if not self.sources <= self.tokens[0] / 2:
+            raise ValueError(f"sources must be at most half the tokens, got {self.sources} of {self.tokens[0]}")
+        edge = 2 * (1 - math.exp(-self.slope))
+        if not self.depths[-2] < edge < self.depths[-1]:
             raise ValueError(f"depths must rise, all but the last below {edge:.3g}, got {list(self.depths)}")
 
 

@@ -10,7 +10,7 @@ The tokens are run twice: sampled, which shows what $n$ tokens do, and as a quad
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import equinox as eqx
 import jax
@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Positive, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -57,29 +58,23 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How hot, how long, how many."""
 
-    eps: float = 0.01
+    eps: Positive = 0.01
     """the temperature, and the time of a step"""
-    t1: float = 3.0
+    t1: Positive = 3.0
     """the final time, rounded to whole steps"""
-    n: int = 1000
+    n: Annotated[int, Meta(ge=10)] = 1000
     """how many sampled tokens"""
-    nodes: int = 800
+    nodes: Annotated[int, Meta(ge=16)] = 800
     """how many quadrature tokens, of the mixture and of the coupling"""
-    seed: int = 0
+    seed: Seed = 0
     """the seed of the sampled tokens"""
 
-    def __post_init__(self):
-        for name in ("eps", "t1"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if round(self.t1 / self.eps) < 4:
+    def check(self) -> None:
+        if self.steps < 4:
             raise ValueError(f"t1 must be at least 4 eps, got t1 = {self.t1} with eps = {self.eps}")
-        for name, least in {"n": 10, "nodes": 16, "seed": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     @property
     def steps(self) -> int:
@@ -197,7 +192,7 @@ def measured(result: Result) -> dict[str, Any]:
     }
 
 
-def figures(result: Result) -> dict[str, "matplotlib.figure.Figure"]:
+def figure(result: Result) -> "dict[str, matplotlib.figure.Figure]":
     """The heat flow of the mixture: density and tokens at four times, trajectories, distances; and the coupling."""
     with af.plot.look():
         return {"mixture": _flow(result), "coupling": _coupling(result)}

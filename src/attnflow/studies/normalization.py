@@ -12,13 +12,14 @@ $s$,
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Positive
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -40,31 +41,21 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many tokens, how sharp, how long."""
 
-    n: int = 8
+    n: Annotated[int, Meta(ge=2)] = 8
     """how many tokens, orthonormal at the start"""
-    beta: float = 1.0
+    beta: Positive = 1.0
     """the inverse temperature"""
-    short: float = 12.0
+    short: Annotated[float, Meta(ge=8, le=16, description="for 1 - cos above round-off")] = 12.0
     """the end of time where collapse is exponential"""
-    long: float = 3000.0
+    long: Annotated[float, Meta(ge=100)] = 3000.0
     """the end of time where it is algebraic"""
-    alpha: float = 0.5
+    alpha: Positive = 0.5
     """the step of nGPT"""
-    switch: float = 2.0
+    switch: Positive = 2.0
     """when Mix-LN goes from Post-LN to Pre-LN"""
-
-    def __post_init__(self):
-        if self.n < 2:
-            raise ValueError(f"n must be at least 2, got {self.n}")
-        if not (self.beta > 0 and self.alpha > 0 and self.switch > 0):
-            raise ValueError(f"beta, alpha and switch must be positive, got {self.beta}, {self.alpha}, {self.switch}")
-        if not (8 <= self.short <= 16 and self.long >= 100):
-            raise ValueError(
-                f"short must be from 8 to 16, for 1 - cos above round-off, and long at least 100, got {self.short}, {self.long}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,15 +13,15 @@ softmax in the rescaled flow (arXiv:2305.05465), where logits grow.
 """
 
 import dataclasses
-import math
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Seed
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -53,27 +53,23 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """The tokens and the temperature."""
 
-    n: int = 96
+    n: Annotated[int, Meta(ge=6)] = 96
     """how many tokens in the plane, in three groups at the start"""
-    eps: float = 1.0
+    eps: Annotated[float, Meta(ge=0.25, description="as the time to shrink is exponential in 1/eps")] = 1.0
     r"""the temperature of the logits $\langle x, y\rangle / \varepsilon$"""
-    steps: int = 5
+    steps: Annotated[int, Meta(ge=2)] = 5
     """how many updates are shown"""
     long: int = 60
     """after how many the cloud is a point"""
-    seed: int = 0
+    seed: Seed = 0
     """of the start"""
 
-    def __post_init__(self):
-        if self.n < 6:
-            raise ValueError(f"n must be at least 6, got {self.n}")
-        if not 0.25 <= self.eps < math.inf:
-            raise ValueError(f"eps must be at least 0.25, as the time to shrink is exponential in 1/eps, got {self.eps}")
-        if self.steps < 2 or self.long < self.steps:
-            raise ValueError(f"steps must be at least 2 and long at least that, got {self.steps}, {self.long}")
+    def check(self) -> None:
+        if self.long < self.steps:
+            raise ValueError(f"long must be at least steps, got {self.long} and {self.steps}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ $\frac2n e^{\beta g} (1-g) ((n-1)g+1)$, from $g = 0$. Measured here:
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import RISING, Checked, Count, Meta, Positive, Rule, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -54,46 +55,33 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """The tokens, the axes of the diagrams, and how often each point is drawn."""
 
-    n: int = 32
+    n: Annotated[int, Meta(ge=2)] = 32
     """how many tokens"""
-    dims: tuple[int, ...] = (2, 8, 32, 128)
+    dims: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=1), RISING] = (2, 8, 32, 128)
     """the dimensions, increasing"""
-    delta: float = 1e-3
+    delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
     r"""two tokens with a cosine of at least $1 - \delta$ are together"""
-    t1: float = 30.0
+    t1: Positive = 30.0
     """the final time of SA"""
-    beta: float = 9.0
+    beta: Positive = 9.0
     """the largest inverse temperature of SA"""
-    usa_t1: float = 4.0
+    usa_t1: Positive = 4.0
     r"""the final time of USA, whose rates grow like $e^\beta$"""
-    usa_beta: float = 5.0
+    usa_beta: Positive = 5.0
     """the largest inverse temperature of USA"""
-    betas: int = 90
+    betas: Annotated[int, Meta(ge=2)] = 90
     """how many inverse temperatures, from 0"""
-    frames: int = 61
+    frames: Annotated[int, Meta(ge=2)] = 61
     """how many times"""
-    seeds: int = 32
+    seeds: Count = 32
     """how many starts for each inverse temperature"""
-    random_dim: int = 8
+    random_dim: Annotated[int, Rule("0 or at least 2", lambda dim: dim == 0 or dim >= 2)] = 8
     """the dimension for random matrices; 0 leaves them out"""
-    seed: int = 0
+    seed: Seed = 0
     """the first seed"""
-
-    def __post_init__(self):
-        if self.n < 2 or min(self.dims, default=0) < 2 or list(self.dims) != sorted(set(self.dims)):
-            raise ValueError(f"need at least 2 tokens and increasing dimensions of at least 2, got n = {self.n}, dims = {list(self.dims)}")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must lie between 0 and 1, got {self.delta}")
-        for name in ("t1", "beta", "usa_t1", "usa_beta"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if min(self.betas, self.frames) < 2 or self.seeds < 1:
-            raise ValueError(f"need 2 betas, 2 frames and a seed at least, got {self.betas}, {self.frames} and {self.seeds}")
-        if self.random_dim < 0 or self.random_dim == 1 or self.seed < 0:
-            raise ValueError(f"random_dim must be 0 or at least 2 and seed at least 0, got {self.random_dim} and {self.seed}")
 
     def axes(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """Inverse temperatures and times of the diagram of a law."""

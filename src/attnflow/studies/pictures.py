@@ -16,7 +16,7 @@ logarithm and costs $n^3$, it is the Euclidean distance of the first and second 
 import dataclasses
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import DOUBLING, Checked, Count, Meta, Seed, each_of
 from attnflow.studies.tools.fit import PowerLaw, power_law
 from attnflow.studies.tools.parts import parts
 
@@ -49,37 +50,27 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """On which grids, with how many tokens."""
 
-    cells: tuple[int, ...] = (50, 100, 200, 400)
+    cells: Annotated[tuple[Annotated[int, Meta(ge=32)], ...], Meta(min_length=3), DOUBLING] = (50, 100, 200, 400)
     """how many cells the line and the circle have, each number twice the one before"""
-    frequencies: tuple[int, ...] = (6, 12, 24, 48)
+    frequencies: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=3), DOUBLING] = (6, 12, 24, 48)
     """how finely $S^2$ is divided, each number twice the one before"""
-    tokens: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    tokens: Annotated[tuple[Annotated[int, Meta(ge=100)], ...], Meta(min_length=3)] = (1_000, 10_000, 100_000, 1_000_000)
     """how many tokens are drawn"""
     costly_tokens: int = 100_000
     """the most tokens of the Sinkhorn law and on $S^2$"""
-    repeats: int = 4
+    repeats: Count = 4
     """how often each number of tokens up to 100,000 is drawn"""
-    cases: tuple[str, ...] = _CASES
+    cases: Annotated[tuple[str, ...], Meta(min_length=1), each_of(*_CASES)] = _CASES
     """which laws and spaces"""
-    seed: int = 0
+    seed: Seed = 0
     """of the draws"""
 
-    def __post_init__(self):
-        for name in ("cells", "frequencies"):
-            given = getattr(self, name)
-            if len(given) < 3 or any(fine != 2 * coarse for coarse, fine in pairwise(given)):
-                raise ValueError(f"{name} must be at least three numbers, each twice the one before, got {list(given)}")
-        if self.cells[0] < 32 or self.frequencies[0] < 2:
-            raise ValueError(f"cells must begin at 32 or more and frequencies at 2, got {self.cells[0]} and {self.frequencies[0]}")
-        if len([n for n in self.tokens if n <= self.costly_tokens]) < 3 or min(self.tokens) < 100:
+    def check(self) -> None:
+        if sum(n <= self.costly_tokens for n in self.tokens) < 3:
             raise ValueError(f"tokens must be at least three numbers from 100 to costly_tokens, got {list(self.tokens)}")
-        if self.repeats < 1:
-            raise ValueError(f"repeats must be at least 1, got {self.repeats}")
-        if not self.cases or not set(self.cases) <= set(_CASES):
-            raise ValueError(f"cases must be some of {', '.join(_CASES)}, got {list(self.cases)}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ is $\tanh$, and the weights turn with depth, $W_t = \cos(t)\, W + \sin(t)\, W'$,
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import RISING, Checked, Meta, Seed
 from attnflow.studies.tools.fit import PowerLaw, power_law
 
 if TYPE_CHECKING:
@@ -43,27 +44,19 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """The depth and the points."""
 
-    t1: float = 3.0
+    t1: Annotated[float, Meta(gt=0, le=10)] = 3.0
     """the depth T of the network in continuous time"""
-    depths: tuple[int, ...] = (12, 24, 48, 96, 192)
+    depths: Annotated[tuple[Annotated[int, Meta(ge=4)], ...], Meta(min_length=3), RISING] = (12, 24, 48, 96, 192)
     """how many layers the networks have, rising"""
-    cloud: int = 400
+    cloud: Annotated[int, Meta(ge=16)] = 400
     """how many points of a Gaussian cloud are moved"""
-    boundary: int = 400
+    boundary: Annotated[int, Meta(ge=64)] = 400
     """how many points a circle has"""
-    seed: int = 9
+    seed: Seed = 9
     """of the weights and the cloud"""
-
-    def __post_init__(self):
-        if not 0 < self.t1 <= 10:
-            raise ValueError(f"t1 must lie between 0 and 10, got {self.t1}")
-        if len(self.depths) < 3 or min(self.depths) < 4 or list(self.depths) != sorted(set(self.depths)):
-            raise ValueError(f"depths must be at least three numbers of at least 4 that rise, got {list(self.depths)}")
-        if self.cloud < 16 or self.boundary < 64:
-            raise ValueError(f"cloud must be at least 16 and boundary at least 64, got {self.cloud}, {self.boundary}")
 
 
 @dataclasses.dataclass(frozen=True)

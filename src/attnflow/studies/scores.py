@@ -14,7 +14,7 @@ density. On quadrature tokens, which stand for $n = \infty$, the biases show wit
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import equinox as eqx
 import jax
@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import RISING, Checked, Count, Meta, Positive, Seed
 from attnflow.studies.tools.parts import parts
 
 if TYPE_CHECKING:
@@ -64,32 +65,23 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How many tokens, which temperatures, how many clouds."""
 
-    dims: tuple[int, ...] = (1, 2, 5)
+    dims: Annotated[tuple[Count, ...], Meta(min_length=1)] = (1, 2, 5)
     """the dimensions"""
-    n: tuple[int, ...] = (128, 512, 2048)
+    n: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Meta(min_length=2), RISING] = (128, 512, 2048)
     """how many tokens a cloud has"""
-    largest_eps: float = 5.12
+    largest_eps: Positive = 5.12
     """the largest temperature; the others are its halves"""
-    halvings: int = 9
+    halvings: Annotated[int, Meta(ge=5)] = 9
     """how many halves there are"""
-    clouds: int = 16
+    clouds: Annotated[int, Meta(ge=2)] = 16
     """how many independent clouds"""
-    points: int = 64
+    points: Count = 64
     """at how many points the scores are compared"""
-    seed: int = 0
+    seed: Seed = 0
     """the seed; the same one gives the same numbers"""
-
-    def __post_init__(self):
-        if not self.dims or min(self.dims) < 1 or len(self.n) < 2 or list(self.n) != sorted(set(self.n)) or self.n[0] < 2:
-            raise ValueError(f"dims must be positive and n at least two growing numbers, got {list(self.dims)} and {list(self.n)}")
-        for name, least in {"halvings": 5, "clouds": 2, "points": 1, "seed": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not 0 < self.largest_eps < np.inf:
-            raise ValueError(f"largest_eps must be positive and finite, got {self.largest_eps}")
 
     @property
     def eps(self) -> Float[np.ndarray, " k"]:

@@ -14,7 +14,7 @@ the radius of the support stays below $e^{t |V|} R(0)$. Measured here on densiti
 import dataclasses
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +22,7 @@ from jaxtyping import Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import DIFFERENT, DOUBLING, Checked, Meta, Positive, each_of
 from attnflow.studies.tools.fit import PowerLaw, power_law
 from attnflow.studies.tools.parts import parts
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 # The compact start: a bump around a center; the Gaussian one.
-_CENTRE, _HALF = 0.6, 0.9
+_CENTER, _HALF = 0.6, 0.9
 _MEAN, _DEVIATION = 0.3, 0.5
 # Densities below this part of the largest do not count as support.
 _THRESHOLD = 1e-8
@@ -52,34 +53,21 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Until when, how fine, and how near."""
 
-    t1: float = 1.0
+    t1: Positive = 1.0
     """the final time"""
-    cells: tuple[int, ...] = (100, 200, 400)
+    cells: Annotated[tuple[Annotated[int, Meta(ge=50)], ...], Meta(min_length=2), DOUBLING] = (100, 200, 400)
     """how many cells the line has; the last is used for stability"""
-    shifts: tuple[float, ...] = (0.2, 0.1, 0.05, 0.025)
+    shifts: Annotated[tuple[Annotated[float, Meta(gt=0, lt=0.5)], ...], Meta(min_length=3), DIFFERENT] = (0.2, 0.1, 0.05, 0.025)
     """by how much the second law is moved, and stretched in proportion"""
-    tokens: int = 1000
+    tokens: Annotated[int, Meta(ge=100)] = 1000
     """how many tokens the radius is compared with"""
-    laws: tuple[str, ...] = _LAWS
+    laws: Annotated[tuple[str, ...], Meta(min_length=1), each_of(*_LAWS)] = _LAWS
     """which laws, of softmax, L2, Sinkhorn, sharp softmax and unnormalized"""
-    t_unnormalized: float = 0.15
+    t_unnormalized: Positive = 0.15
     """the final time of unnormalized attention, whose radius goes to infinity soon"""
-
-    def __post_init__(self):
-        for name in ("t1", "t_unnormalized"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if len(self.cells) < 2 or self.cells[0] < 50 or any(fine != 2 * coarse for coarse, fine in itertools.pairwise(self.cells)):
-            raise ValueError(f"cells must be at least two numbers from 50, each twice the one before, got {list(self.cells)}")
-        if len(set(self.shifts)) < 3 or not 0 < min(self.shifts) <= max(self.shifts) < 0.5:
-            raise ValueError(f"shifts must be at least three different numbers between 0 and 0.5, got {list(self.shifts)}")
-        if self.tokens < 100:
-            raise ValueError(f"tokens must be at least 100, got {self.tokens}")
-        if not self.laws or not set(self.laws) <= set(_LAWS):
-            raise ValueError(f"laws must be some of {', '.join(_LAWS)}, got {list(self.laws)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +132,7 @@ def laws() -> dict[str, af.Attention]:
 def bump(x: Any, shift: float = 0.0) -> Any:
     """A law of compact support, moved and stretched by a shift."""
     half = _HALF * (1 + shift)
-    u = (x[:, 0] - _CENTRE - shift) / half
+    u = (x[:, 0] - _CENTER - shift) / half
     return jnp.where(jnp.abs(u) < 1, 1 - u**2, 0) ** 3 * 35 / (32 * half)
 
 
@@ -163,7 +151,7 @@ def run(spec: Spec | None = None, progress: bool = False) -> Result:
 
 def _reach(spec: Spec) -> float:
     """A little more than the support of any of the compact starts can reach."""
-    return 1.05 * float(af.theory.support_radius(_CENTRE + _HALF + 2 * max(spec.shifts), [[1.0]], spec.t1))
+    return 1.05 * float(af.theory.support_radius(_CENTER + _HALF + 2 * max(spec.shifts), [[1.0]], spec.t1))
 
 
 def _stability(name: str, law: af.Attention, start: str, spec: Spec) -> Stability:
@@ -209,10 +197,10 @@ def _support(name: str, law: af.Attention, spec: Spec) -> Support:
         path = af.solve(law, mu, t1, save_at=_FRAMES)
         found.append([radius(frame) for frame in path])
     # Tokens at equal distances with the masses of the start, so that the first and the last lie at the ends of the support.
-    x = jnp.linspace(_CENTRE - _HALF, _CENTRE + _HALF, spec.tokens)[:, None]
+    x = jnp.linspace(_CENTER - _HALF, _CENTER + _HALF, spec.tokens)[:, None]
     tokens = af.solve(law, af.Particles(x, weights=bump(x)), t1, save_at=_FRAMES)
     ts = np.asarray(tokens.ts)
-    bound = np.asarray(af.theory.support_radius(_CENTRE + _HALF, law.value, ts))
+    bound = np.asarray(af.theory.support_radius(_CENTER + _HALF, law.value, ts))
     return Support(name, ts, np.array(found), np.array([np.abs(np.asarray(frame.points)).max() for frame in tokens]), bound)
 
 

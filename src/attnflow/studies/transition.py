@@ -13,7 +13,7 @@ continuous up to the $\beta$ with $I_{d/2+1}(\beta) / I_{d/2}(\beta) = 1/d$, and
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 
 import attnflow as af
 from attnflow.studies.tools.check import Check, Claim
+from attnflow.studies.tools.constraints import Checked, Meta, Rule, Seed
 from attnflow.studies.tools.noisy import NOISE, Runs, law, runs
 from attnflow.studies.tools.parts import parts
 
@@ -47,33 +48,21 @@ CLAIMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """How fine the grids are."""
 
-    cells: int = 128
+    cells: Annotated[int, Meta(ge=32, multiple_of=4)] = 128
     """the cells of the circle, and twice the bands of a sphere; half of them in the coarser grid of an extrapolation"""
-    step: float = 0.05
+    step: Annotated[float, Meta(gt=0, le=0.5)] = 0.05
     """the longest step along a branch"""
-    tokens: int = 10_000
+    tokens: Annotated[int, Rule("0 or at least 100", lambda tokens: tokens == 0 or tokens >= 100)] = 10_000
     """the tokens of the noisy run; 0 leaves out the runs, of tokens and of densities"""
-    betas: int = 9
+    betas: Annotated[int, Meta(ge=2)] = 9
     """at how many inverse temperatures the curvature is drawn"""
-    dims: tuple[int, ...] = (2, 3, 4)
+    dims: Annotated[tuple[Annotated[int, Meta(ge=2)], ...], Rule("2 among them", lambda dims: 2 in dims)] = (2, 3, 4)
     """the dimensions, 2 among them; states are followed in those up to 3"""
-    seed: int = 0
+    seed: Seed = 0
     """the seed of the tokens and of their noise"""
-
-    def __post_init__(self):
-        if self.cells < 32 or self.cells % 4:
-            raise ValueError(f"cells must be a multiple of 4 and at least 32, got {self.cells}")
-        if not 0 < self.step <= 0.5:
-            raise ValueError(f"step must lie between 0 and 0.5, got {self.step}")
-        if self.tokens < 100 and self.tokens:
-            raise ValueError(f"tokens must be 0 or at least 100, got {self.tokens}")
-        if self.betas < 2:
-            raise ValueError(f"betas must be at least 2, got {self.betas}")
-        if 2 not in self.dims or min(self.dims) < 2:
-            raise ValueError(f"dims must be at least 2, and 2 among them, got {list(self.dims)}")
 
 
 @dataclasses.dataclass(frozen=True)
