@@ -1,5 +1,6 @@
 """What the layers of a trained model do to the tokens of a prompt, with what chance would do beside it."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -65,9 +66,14 @@ def look(model: Transformer, x: Any, *, seed: int = 0, nulls: bool = True) -> An
     variables = {name: (("case", *axes[name]), np.stack([curves[name][1] for curves in found])) for name in axes}
     ts = 0.5 * model.step * np.arange(2 * model.depth + 1)
     edges = np.linspace(-1, 1, _BINS + 1)
-    coordinates = {"case": list(runs), "frame": ts, "step": (ts[1:] + ts[:-1]) / 2, "layer": np.arange(model.depth), "token": list(mu.names)}
+    coordinates = {"case": _words(runs), "frame": ts, "step": (ts[1:] + ts[:-1]) / 2, "layer": np.arange(model.depth), "token": _words(mu.names)}
     about = {"family": model.family, "tokens": len(mu.points), "seed": seed}
     return xarray.Dataset(variables, coordinates | {"bin": (edges[1:] + edges[:-1]) / 2}, about)
+
+
+def _words(names: Iterable[str]) -> np.ndarray:
+    """Names of any length, as files have them."""
+    return np.array(list(names), dtype=object)
 
 
 def shuffled_weights(model: Transformer, rng: np.random.Generator) -> Transformer:

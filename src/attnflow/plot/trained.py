@@ -45,6 +45,7 @@ def _words(names: list[str]) -> "matplotlib.figure.Figure":
         places.append((column, line))
         column += len(name) + 2
     figure = new_figure(PAGE, 0.32 * (line + 1) + 0.1)
+    figure.set_layout_engine("none")
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set(xlim=(-0.5, _LINE + 0.5), ylim=(line + 1, 0))
     ax.axis("off")
