@@ -94,7 +94,7 @@ def law(spec: Spec, normalize: af.Normalization, seed: int) -> af.Attention:
 def run(spec: Spec | None = None, progress: bool = False) -> Result:
     """Each normalization on the same tokens and weights."""
     spec = Spec() if spec is None else spec
-    mu, sizes = normal_tokens(spec.n, spec.dim, spec.seed), np.geomspace(0.02, 0.2, 5)
+    mu, sizes = normal_tokens(spec.n, spec.dim, spec.seed), np.geomspace(0.01, 0.1, 5)
 
     def follow(name: str) -> tuple[Any, ...]:
         normalize = _LAWS[name]
