@@ -70,6 +70,12 @@ from attnflow.measures.grid import Zonal as Zonal
 from attnflow.observe.attention import attention_entropy as attention_entropy
 from attnflow.observe.attention import attention_rank as attention_rank
 from attnflow.observe.attention import leaders as leaders
+from attnflow.observe.cloud import displacement as displacement
+from attnflow.observe.cloud import intrinsic_dimension as intrinsic_dimension
+from attnflow.observe.cloud import neighbor_overlap as neighbor_overlap
+from attnflow.observe.cloud import pair_cosine as pair_cosine
+from attnflow.observe.cloud import rank_one_residual as rank_one_residual
+from attnflow.observe.cloud import step_sizes as step_sizes
 from attnflow.observe.clusters import Clusters as Clusters
 from attnflow.observe.clusters import clusters as clusters
 from attnflow.observe.concentration import misalignment as misalignment
@@ -78,6 +84,7 @@ from attnflow.observe.density import fisher_information as fisher_information
 from attnflow.observe.density import log_density as log_density
 from attnflow.observe.energy import dissipation as dissipation
 from attnflow.observe.energy import energy as energy
+from attnflow.observe.free_energy import free_energy as free_energy
 from attnflow.observe.hemisphere import in_hemisphere as in_hemisphere
 from attnflow.observe.hemisphere import renyi_centers as renyi_centers
 from attnflow.observe.limit_shape import Verdict as Verdict

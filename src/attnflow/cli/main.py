@@ -17,12 +17,13 @@ Self-attention as a flow of probability measures.
   attnflow demo [options] [--out DIR]        tokens that cluster on the sphere, a movie
   attnflow simulate SPEC.toml [--out DIR]    a law of your own; --check only validates
   attnflow spec                              a file for simulate, every key explained
+  attnflow model FOLDER --text TEXT          a prompt through a trained transformer
   attnflow claims [--run] [--fast]           the ledger of claims; measure them again
   attnflow bench [NAME ...]                  how fast it is, next to its peers
   attnflow completion bash|zsh|fish          completion for your shell
   attnflow version                           version, engine in use, what is missing
 
-Each command says more with --help. run, demo, simulate and claims take --json.
+Each command says more with --help. run, demo, simulate, model and claims take --json.
 Exit codes: 0, every claim holds; 1, one fails; 2, bad input, nothing is written;
 130, interrupted."""
 
@@ -33,6 +34,7 @@ COMMANDS = {
     "demo": "study",
     "simulate": "simulation",
     "spec": "simulation",
+    "model": "model",
     "claims": "claims",
     "bench": "tools",
     "completion": "tools",

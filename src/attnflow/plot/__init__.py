@@ -13,6 +13,8 @@ from attnflow.plot.movie import movie as movie
 from attnflow.plot.rates import rates as rates
 from attnflow.plot.summary import summary as summary
 from attnflow.plot.tokens import tokens as tokens
+from attnflow.plot.trained import layers as layers
+from attnflow.plot.trained import tokenization as tokenization
 
 
 def __getattr__(name: str) -> object:
