@@ -29,7 +29,7 @@ from attnflow.flow.steps.stretch import Frames, one_frame, seen, stretch
 from attnflow.flow.steps.times import Times, blocks, times, widest, width_of
 from attnflow.flow.storage.folder import Store, fingerprint, provenance
 from attnflow.flow.storage.record import Record, ending, gather, load_path, path_of
-from attnflow.flow.verdict import check_resolved, traced_verdict, verdict
+from attnflow.flow.verdict import check_finite, check_resolved, traced_verdict, verdict
 from attnflow.measures import FlowingMeasure, Measure, Noise
 from attnflow.numerics.arrays import array, known
 from attnflow.sums import Engine, Request, check_request
@@ -129,8 +129,7 @@ def solve(
             raise ValueError("inside jit and grad solve has no host observables, no until and no out; call it outside")
         return _solve_traced(problem, carry, span, max_steps, diffrax.RecursiveCheckpointAdjoint() if adjoint is None else adjoint)
     check_resolved(mu, report)
-    if not np.isfinite(np.asarray(rate)):
-        raise ValueError(f"the velocity at t0 must be finite, got {float(rate)} for {_name(field)}{_cure(field)}")
+    check_finite(field, rate)
     run = _Run(span, max_steps, sums, on_host, keep_states)
     return _solve_known(problem, carry, engines, report, run, out, progress)
 
@@ -247,19 +246,6 @@ def _warn_of_late_times(problem: Problem, span: Times) -> None:
             f"the field depends on time, and {dtype} tells times near {t:.6g} apart only to {float(jnp.spacing(array(t, dtype))):.2g}; "
             "shift the time of the field, or use double precision"
         )
-
-
-def _name(field: FieldLike) -> str:
-    """A field by its type, a law with its normalization."""
-    normalize = getattr(field, "normalize", None)
-    return type(field).__name__ + ("" if normalize is None else f" with {type(normalize).__name__}")
-
-
-def _cure(field: FieldLike) -> str:
-    """What helps against a velocity that is not finite."""
-    if any(hasattr(part, "log_scale") for part in jax.tree.leaves(field, is_leaf=lambda part: hasattr(part, "log_scale"))):
-        return "; an unnormalized law with large logits needs Unnormalized(log_scale=...)"
-    return "; look at field.at(mu, t0) on the tokens"
 
 
 def _store(out: PathLike, problem: Problem, engines: tuple[Engine, ...], run: _Run, width: float) -> Store:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from attnflow._types import FieldLike
 from attnflow.flow.path import BLOW_UP, REACHED, UNRESOLVED, Status
 from attnflow.flow.steps.problem import Problem
 from attnflow.flow.steps.segment import Carry, Outcome, figures_of, segment
@@ -61,6 +62,18 @@ def _soon(problem: Problem, span: Times, carry: Carry, last: dict[str, Any], max
     _, _, outcome = segment(problem, carry, widest(span.t1), ts, length, max_steps)
     ahead = figures_of(outcome)
     return float(span.t1) + ahead["time"] if ahead["code"] == BLOW_UP and not ahead["left"] else None
+
+
+def check_finite(field: FieldLike, rate: Array) -> None:
+    """Raise if the velocity at the start is not finite, and say what helps."""
+    if np.isfinite(np.asarray(rate)):
+        return
+    normalize = getattr(field, "normalize", None)
+    name = type(field).__name__ + ("" if normalize is None else f" with {type(normalize).__name__}")
+    cure = "look at field.at(mu, t0) on the tokens"
+    if any(hasattr(part, "log_scale") for part in jax.tree.leaves(field, is_leaf=lambda part: hasattr(part, "log_scale"))):
+        cure = "an unnormalized law with large logits needs Unnormalized(log_scale=...)"
+    raise ValueError(f"the velocity at t0 must be finite, got {float(rate)} for {name}; {cure}")
 
 
 def check_resolved(mu: FlowingMeasure, report: PyTree) -> None:
