@@ -42,7 +42,7 @@ def test_bad_input_is_named(rng):
     mu = af.Particles(rng.normal(size=(5, 2)))
     with pytest.raises(ValueError, match="bandwidth must be positive, got 0"):
         af.entropy(mu, 0.0)
-    with pytest.raises(ValueError, match=r"rows in R\^2 like the tokens, got \[3, 4\]"):
+    with pytest.raises(ValueError, match=r"rows in R\^2, got \[3, 4\]"):
         af.log_density(mu, np.ones((3, 4)), 1.0)
     with pytest.raises(TypeError, match=r"for tokens in R\^d, got Particles on the Sphere"):
         af.entropy(af.samplers.sphere(4, 3, key=jax.random.key(0)), 1.0)
