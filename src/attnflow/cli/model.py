@@ -55,7 +55,7 @@ def _look(chosen: Any, argv: list[str], model: Any, said: str, x: Any) -> int:
     except ValueError as error:
         raise BadInput(error) from error
     title = f"A prompt through the {model.family} of {pathlib.Path(chosen.folder).name}".replace("$", r"\$")
-    folder = Folder(chosen.out, chosen.resume, chosen.overwrite)
+    folder = Folder(chosen.out, resume=chosen.resume, overwrite=chosen.overwrite)
     return perform("model", Prompt(model, x, title), spec, folder, typed("model", argv), False, chosen.json)
 
 

@@ -80,15 +80,16 @@ class GatedPerceptron(Field):
 
     def __init__(
         self,
-        gate: Any,
-        hidden: Any,
-        out: Any,
-        gate_bias: Any = None,
-        hidden_bias: Any = None,
-        out_bias: Any = None,
-        activation: Callable = jax.nn.silu,
+        gate: ArrayLike,
+        hidden: ArrayLike,
+        out: ArrayLike,
+        gate_bias: ArrayLike | None = None,
+        hidden_bias: ArrayLike | None = None,
+        out_bias: ArrayLike | None = None,
+        *,
+        activation: Callable[[Array], Array] = jax.nn.silu,
     ):
-        self.inner = Perceptron(hidden, out, hidden_bias, out_bias, activation)
+        self.inner = Perceptron(hidden, out, hidden_bias, out_bias, activation=activation)
         self.gate, dtype = floats("gate", gate, "h d"), self.inner.hidden.dtype
         self.gate_bias = array(np.zeros(len(self.gate), dtype)) if gate_bias is None else floats("gate_bias", gate_bias, "h")
         if self.gate.shape != self.inner.hidden.shape or len(self.gate_bias) != len(self.gate):
@@ -103,7 +104,7 @@ class GatedPerceptron(Field):
         inner = net.inner.activation(y @ net.gate.T + net.gate_bias[None]) * (y @ net.inner.hidden.T + net.inner.hidden_bias[None])
         return inner @ net.inner.out.T + net.inner.out_bias[None]
 
-    def at(self, mu: FlowingMeasure, t: Any = 0.0, sums: Request | None = None) -> Velocity:
+    def at(self, mu: FlowingMeasure, t: Scalar = 0.0, sums: Request | None = None) -> Velocity:
         check_at(mu, t, sums)
         if mu.dim != self.gate.shape[1]:
             raise ValueError(f"the perceptron acts on R^{self.gate.shape[1]}, got a measure on R^{mu.dim}")

@@ -7,8 +7,9 @@ import numpy as np
 
 from attnflow import _check as check
 from attnflow._types import ArrayLike, Scalar
-from attnflow.attention.multi_head import Heads, multi_head
+from attnflow.attention.multi_head import multi_head
 from attnflow.attention.normalizations.base import Normalization
+from attnflow.attention.stacked import StackedHeads
 from attnflow.flow.path import Path, Status
 from attnflow.measures import Particles
 from attnflow.models.tokens import NamedTokens
@@ -34,7 +35,7 @@ def from_arrays(
     interleaved: bool = False,
     normalize: Normalization | None = None,
     mask: Mask | None = None,
-) -> tuple[Path, list[Heads]]:
+) -> tuple[Path, list[StackedHeads]]:
     r"""A path of measures and one law per layer, from arrays in the shapes of TransformerLens; the laws are those of `af.multi_head`.
 
     **Arguments:**
@@ -75,7 +76,7 @@ def from_arrays(
     return path, [_law({name: part[layer] for name, part in parts.items()}, options) for layer in range(count)]
 
 
-def _law(parts: dict[str, np.ndarray], options: dict[str, Any]) -> Heads:
+def _law(parts: dict[str, np.ndarray], options: dict[str, Any]) -> StackedHeads:
     """The law of a layer: rows of heads below each other, as linear layers have them."""
     heads, key_heads, d = len(parts["query"]), len(parts["key"]), parts["query"].shape[1]
     query, key, value = (parts[name].transpose(0, 2, 1).reshape(-1, d) for name in ("query", "key", "value"))

@@ -7,8 +7,8 @@ import jax
 from jaxtyping import Array, Float, PyTree
 
 from attnflow._types import Scalar
-from attnflow.attention.multi_head import Heads
 from attnflow.attention.normalizations.base import Normalization
+from attnflow.attention.stacked import StackedHeads
 from attnflow.measures import Field, Particles, velocity_of
 from attnflow.sums import Request
 
@@ -25,7 +25,7 @@ class Block(eqx.Module):
     $x + h f_\nu(N(x))$. With $h = 1$ it is the trained one.
     """
 
-    attention: Heads
+    attention: StackedHeads
     perceptron: Field
     norms: tuple[Norm, Norm]
     pre: bool = eqx.field(static=True)

@@ -1,5 +1,6 @@
 """What the layers of a trained model do to the tokens of a prompt, with what chance would do beside it."""
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float
 
 from attnflow import _check as check
 from attnflow.attention.closure import closure_residual
-from attnflow.attention.multi_head import Heads
+from attnflow.attention.stacked import StackedHeads
 from attnflow.flow.path import Path
 from attnflow.measures import Particles
 from attnflow.models.block import Block
@@ -35,14 +36,14 @@ def look(model: Transformer, x: Any, *, seed: int = 0, nulls: bool = True) -> An
     r"""Observables of a prompt through the layers, as an `xarray.Dataset`: along `frame` (half layers, in units of layers), `step` (between
     frames), `layer`, `head` and `token`, and for each `case`: the model as trained, and the nulls that say what chance would give.
 
-    - by frame: `cosine` and `centered_cosine` (the mean over pairs of different tokens, raw, and about the mean), `cosines` (the histogram of
-      raw ones), `effective_rank` (of the covariance), `rank_one_residual`, `intrinsic_dimension` (two nearest neighbors), `length` (the root
-      of the mean square of tokens);
+    - by frame: `cosine` and `centered_cosine` (the mean over pairs of different tokens, raw, and about the mean), `cosines` (the
+      histogram of raw ones), `effective_rank` (of the covariance), `rank_one_residual`, `intrinsic_dimension` (two nearest neighbors),
+      `length` (the root of the mean square of tokens);
     - by step: `step_size` $\|x_{l+1} - x_l\| / \|x_l\|$, `neighbor_overlap` (of the five nearest), `displacement` and `w2`: the cost of
       moving every token to its own next place, and of the best coupling;
-    - by layer and head, of the attention matrix $P$ on what the layer sees: `entropy` (the mean over rows, in nats), `sink` (the largest share
-      of attention that one token gets), `column_error` (the largest $|\sum_i P_{ij} - 1|$: 0 if doubly stochastic), `energy`
-      ($\log \iint e^{\ell(x, y)} \,d\mu\,d\mu$ over what is seen) and `energy_change` through the layer;
+    - by layer and head, of the attention matrix $P$ on what the layer sees: `entropy` (the mean over rows, in nats), `sink` (the largest
+      share of attention that one token gets), `column_error` (the largest $|\sum_i P_{ij} - 1|$: 0 if doubly stochastic), `energy` ($\log
+      \iint e^{\ell(x, y)} \,d\mu\,d\mu$ over what is seen) and `energy_change` through the layer;
     - by layer: `closure_residual` (how far the velocity of the cloud is from that of the Gaussian with its moments; NaN under masks and
       rotary positions, which have no Gaussian picture) and `lipschitz` (the local Lipschitz constant of attention).
 
@@ -56,7 +57,7 @@ def look(model: Transformer, x: Any, *, seed: int = 0, nulls: bool = True) -> An
     mu = model.measure(x)
     if len(mu.points) < _NEIGHBORS + 2:
         raise ValueError(f"x must have at least {_NEIGHBORS + 2} tokens to be looked at, got {len(mu.points)}; give a longer text")
-    runs = {"trained": (model, mu)}
+    runs: dict[str, tuple[Transformer, Particles]] = {"trained": (model, mu)}
     if nulls:
         runs["shuffled weights"] = (shuffled_weights(model, rng), mu)
         runs["random start"] = (model, random_start(mu, rng))
@@ -134,7 +135,7 @@ def _curves(model: Transformer, mu: Particles) -> dict[str, tuple[tuple[str, ...
         "length": (("frame",), jnp.sqrt(jnp.mean(jnp.sum(path.states**2, axis=2), axis=1))),
         "step_size": (("step",), step_sizes(path.states)),
     }
-    pairs = list(zip(frames, frames[1:]))
+    pairs = list(itertools.pairwise(frames))
     curves["neighbor_overlap"] = (("step",), [neighbor_overlap(a, b, _NEIGHBORS) for a, b in pairs])
     curves["displacement"] = (("step",), [displacement(a, b) for a, b in pairs])
     curves["w2"] = (("step",), [wasserstein2(a, b) for a, b in pairs])
@@ -153,7 +154,7 @@ def _attention_curves(model: Transformer, path: Path) -> dict[str, tuple[tuple[s
             by_head[name].append(values)
         gaussian = block.attention.laws.mask is None and not block.attention.laws.logit.positional
         closure.append(float(_closure_residual(block.attention, seen)) if gaussian else np.nan)
-        lipschitz.append(local_lipschitz(block.attention, seen, iterations=_ITERATIONS, tolerance=_SETTLED, key=jax.random.key(0)))
+        lipschitz.append(local_lipschitz(block.attention, seen, iterations=_ITERATIONS, tolerance=_SETTLED))
     curves: dict[str, tuple[tuple[str, ...], Any]] = {name: (("layer", "head"), values) for name, values in by_head.items()}
     return curves | {"closure_residual": (("layer",), closure), "lipschitz": (("layer",), lipschitz)}
 
@@ -163,7 +164,7 @@ _closure_residual = one_program(closure_residual)
 
 
 @one_program
-def _of_matrix(attention: Heads, mu: Particles) -> dict[str, Float[Array, " h"]]:
+def _of_matrix(attention: StackedHeads, mu: Particles) -> dict[str, Float[Array, " h"]]:
     matrix = attention.weights(mu.points, mu, mu.sequence)
     entropy = jnp.mean(jnp.sum(jax.scipy.special.entr(matrix), axis=2), axis=1)
     columns = jnp.sum(matrix, axis=1)
@@ -171,14 +172,14 @@ def _of_matrix(attention: Heads, mu: Particles) -> dict[str, Float[Array, " h"]]
 
 
 @one_program
-def _log_energy(attention: Heads, mu: Particles) -> Float[Array, " h"]:
+def _log_energy(attention: StackedHeads, mu: Particles) -> Float[Array, " h"]:
     """The logarithm of the mean over pairs that are seen of e^logit, for each head."""
 
     def one(law: Any) -> Array:
         logits = visible_logits(law.logit, mu.points, mu.atoms(law.mask, law.logit.positional), mu.sequence)
         return jax.nn.logsumexp(logits) - jnp.log(jnp.sum(jnp.isfinite(logits)))
 
-    return attention.stacked().each(one, False)
+    return attention.batch().each(one, False)
 
 
 @one_program

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -26,6 +26,9 @@ from attnflow.models.read import Weights, find_folder, read_json
 from attnflow.models.tokens import NamedTokens, Tokenizer
 from attnflow.numerics.arrays import array, floats, known, on_host
 from attnflow.sums import Request, check_request
+
+if TYPE_CHECKING:
+    import xarray
 
 
 def load(folder: PathLike, *, dtype: DType | None = None) -> "Transformer":
@@ -192,6 +195,12 @@ class Transformer(eqx.Module):
             at = found[0]
         at = check.count("at", at, 0, len(ids) - 1)
         return self._measure_of(self._said(x, slice(at, at + 1)))
+
+    def look(self, x: Any, *, seed: int = 0, nulls: bool = True) -> "xarray.Dataset":
+        """Observables of a prompt through the layers, with nulls beside them: see `attnflow.models.lens.look`."""
+        from attnflow.models.lens import look
+
+        return look(self, x, seed=seed, nulls=nulls)
 
     def with_normalization(self, normalize: Normalization) -> "Transformer":
         """The same weights with another normalization of all attention, such as `af.Sinkhorn()`."""

@@ -16,8 +16,8 @@ _ROWS = 512
 def pair_cosine(mu: Particles, *, centered: bool = False) -> Float[Array, ""]:
     r"""The mean of $\cos(x, y)$ over pairs of **different** tokens, drawn by weight; `centered`: of $\cos(x - m, y - m)$, $m$ the mean.
 
-    For $n$ independent directions it is 0, centered $-1/(n-1)$; for tokens in one direction 1. A token at the origin, or at the mean, has no
-    direction and counts as orthogonal to all. `mean_cosine` is over all pairs, of tokens on the sphere.
+    For $n$ independent directions it is 0, centered $-1/(n-1)$; for tokens in one direction 1. A token at the origin, or at the mean, has
+    no direction and counts as orthogonal to all. `mean_cosine` is over all pairs, of tokens on the sphere.
     """
     mu = check.measure("mu", mu, Particles, "Particles")
     check.flag("centered", centered)
@@ -39,7 +39,8 @@ def _pair_cosine(mu: Particles, centered: bool) -> Float[Array, ""]:
 
 def rank_one_residual(mu: Particles) -> Float[Array, ""]:
     r"""$\min_y \big(\int |x - y|^2 \,d\mu\big)^{1/2} \big/ \big(\int |x|^2 \,d\mu\big)^{1/2}$: how far the matrix of tokens is from the
-    nearest one whose rows are equal, which pure attention tends to (arXiv:2103.03404, there in another norm). 0 for one point, 1 for mean 0."""
+    nearest one whose rows are equal, which pure attention tends to (arXiv:2103.03404, there in another norm). 0 for one point, 1 for mean
+    0."""
     return _rank_one_residual(check.measure("mu", mu, Particles, "Particles"))
 
 
@@ -51,9 +52,9 @@ def _rank_one_residual(mu: Particles) -> Float[Array, ""]:
 
 
 def intrinsic_dimension(mu: Particles) -> Float[Array, ""]:
-    r"""The dimension of the set that tokens are drawn from, by the distances $r_1 \le r_2$ to the two nearest neighbors:
-    $(n - 2) / \sum_i \log(r_2 / r_1)$, without bias where the density is constant over them (Facco et al. 2017,
-    doi:10.1038/s41598-017-11873-y). Tokens of equal weight; those that coincide with another are left out, and $n$ is the number of the rest.
+    r"""The dimension of the set that tokens are drawn from, by the distances $r_1 \le r_2$ to the two nearest neighbors: $(n - 2) /
+    \sum_i \log(r_2 / r_1)$, without bias where the density is constant over them (Facco et al. 2017, doi:10.1038/s41598-017-11873-y).
+    Tokens of equal weight; those that coincide with another are left out, and $n$ is the number of the rest.
     """
     mu = check.measure("mu", mu, Particles, "Particles")
     if len(mu.points) < 3:
@@ -71,7 +72,7 @@ def _two_nearest(distances: Float[Array, "n 2"]) -> Float[Array, ""]:
 
 def neighbor_overlap(mu: Particles, nu: Particles, k: int = 10) -> Float[Array, ""]:
     """The share of the `k` nearest neighbors of a token in `mu` that are among its `k` nearest in `nu`, the same tokens later or in another
-    layer; the mean over tokens (Doimo et al. 2020, arXiv:2007.03506). 1 if neighborhoods are the same, about k / n if they are unrelated."""
+    layer; the mean over tokens (Doimo et al. 2020, arXiv:2007.03506). 1 if neighborhoods agree, about k / n if unrelated."""
     mu, nu = (check.measure(name, found, Particles, "Particles") for name, found in (("mu", mu), ("nu", nu)))
     check.count("k", k)
     if len(mu.points) != len(nu.points) or k >= len(mu.points):
@@ -98,7 +99,7 @@ def _nearest(points: Float[Array, "n d"], k: int) -> tuple[Float[Array, "n k"], 
     def block(part: tuple[Array, Array]) -> tuple[Array, Array]:
         x, i = part
         square = jnp.maximum(squares[i][:, None] + squares[None] - 2 * x @ points.T, 0)
-        away, found = jax.lax.top_k(-jnp.where(i[:, None] == jnp.arange(n)[None], jnp.inf, square), k)
+        _, found = jax.lax.top_k(-jnp.where(i[:, None] == jnp.arange(n)[None], jnp.inf, square), k)
         # The chosen ones again, from differences, which keep the digits of what is close.
         return jnp.sqrt(jnp.sum((x[:, None] - points[found]) ** 2, axis=2)), found
 

@@ -82,7 +82,7 @@ def layers(data: Any) -> "matplotlib.figure.Figure":
         shown = [name for name in _CURVES if name in data and np.isfinite(data[name].sel(case="trained")).all()]
         rows = -(-len(shown) // 3)
         figure = new_figure(PAGE, 1.75 * rows + 2.3)
-        upper, lower = figure.subfigures(2, 1, height_ratios=[1.75 * rows, 2.3])
+        upper, lower = figure.subfigures(2, 1, height_ratios=[1.75 * rows, 2.3], squeeze=False)[:, 0]
         for k, name in enumerate(shown):
             ax = upper.add_subplot(rows, 3, k + 1)
             axis = data[name].dims[-1]

@@ -53,10 +53,9 @@ class Result:
 class Prompt:
     """A trained model, and what it is asked; `x` is the prompt as the model takes it."""
 
-    CLAIMS: dict[str, Claim] = {}
-
     def __init__(self, model: "Transformer", x: Any, title: str):
         self.model, self.x, self.__doc__ = model, x, title
+        self.CLAIMS: dict[str, Claim] = {}
 
     def run(self, spec: Spec, progress: bool = False) -> Result:
         model = self.model
@@ -73,7 +72,7 @@ class Prompt:
         said = self._said()
         likely = () if said is None else tuple(name for name, _ in said.top(_TOP))
         weights = None if said is None else np.asarray(said.weights)
-        return Result(spec, path.measure.names, found, matrices, np.array(counts), weights, likely)
+        return Result(spec, model.measure(self.x).names, found, matrices, np.array(counts), weights, likely)
 
     def checks(self, result: Result) -> list[Check]:
         """What holds for every model: rows of attention sum to one, and so do probabilities."""
@@ -105,7 +104,7 @@ class Prompt:
                 ax.axis("off")
         drawn["attention"] = page
         with af.plot.look():
-            page = af.plot.new_figure(af.plot.COLUMN, 0.6 * af.plot.COLUMN)
+            page = af.plot.new_figure(af.plot.PAGE, 0.3 * af.plot.PAGE)
             ax = page.add_subplot()
             ax.plot(np.arange(len(result.clusters)), result.clusters, "o-", markersize=3)
             ax.set(xlabel="layer", ylabel="clusters", title=f"directions within {result.spec.angle:g} degrees")

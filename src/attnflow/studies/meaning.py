@@ -1,8 +1,9 @@
 r"""The senses of a word part, layer by layer, in a trained MiniLM: a bank of money and the bank of a river (arXiv:2002.10957).
 
-At the embedding the word is one vector but for its position, which may differ between the senses a little. Its states after each layer, over sentences that use it in two senses, are
-compared by the margin: the mean cosine of two occurrences of one sense less that of two of different senses. Whether it is more than
-chance is answered by permuting the senses among the sentences: the share of permutations with a margin at least as large.
+At the embedding the word is one vector but for its position, which may differ between the senses a little. Its states after each layer,
+over sentences that use it in two senses, are compared by the margin: the mean cosine of two occurrences of one sense less that of two of
+different senses. Whether it is more than chance is answered by permuting the senses among the sentences: the share of permutations with a
+margin at least as large.
 """
 
 import dataclasses

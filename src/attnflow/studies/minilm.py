@@ -2,8 +2,8 @@ r"""Through the layers of a trained MiniLM the tokens of a sentence come togethe
 
 The theory of simple attention says that tokens cluster (arXiv:2312.10794). Here it is measured in one trained model, all-MiniLM-L6-v2, by
 the mean cosine over pairs of different tokens of a sentence, after every layer. Beside it stands what three nulls give: the entries of
-every matrix shuffled, independent normal tokens at the start, the words of the sentence in another order. This is about this model and these
-sentences; other models were seen to behave otherwise.
+every matrix shuffled, independent normal tokens at the start, the words of the sentence in another order. This is about this model and
+these sentences; other models were seen to behave otherwise.
 """
 
 import dataclasses
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _MODEL = "all-MiniLM-L6-v2 (arXiv:2002.10957)"
 CLAIMS = {
     "clusters": Claim(
-        f"In {_MODEL} the tokens of every sentence come together from the embedding to the last layer, by the mean cosine of different tokens.",
+        f"In {_MODEL} the tokens of every sentence come together from the embedding to the last layer, by the mean cosine of different "
+        "tokens.",
         "measured here, after arXiv:2312.10794 (simple attention)",
         "numerics",
     ),
@@ -36,7 +37,7 @@ CLAIMS = {
         "numerics",
     ),
     "trained": Claim(
-        f"The same layers of {_MODEL} with the entries of every matrix shuffled bring every sentence closer together than the trained ones do.",
+        f"The layers of {_MODEL} with the entries of every matrix shuffled bring every sentence closer together than as trained.",
         "measured here",
         "numerics",
     ),

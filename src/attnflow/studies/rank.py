@@ -1,11 +1,12 @@
 r"""Attention alone takes tokens to rank one doubly exponentially, under softmax and under Sinkhorn (arXiv:2103.03404, arXiv:2604.07925).
 
-Layers $x \leftarrow \Gamma_\mu(x)$ without residual, perceptron and norm. Let $x_i = m + \delta_i$ with the mean $m$. What the weights of a
-row have in common with all rows averages nothing apart, and of the logits $\langle Q x_i, K x_j\rangle$ only $\langle Q\delta_i, K\delta_j
-\rangle$ is not common: rows of the attention matrix differ at second order, and since weights sum to one, outputs at third. So the residual
-$\rho_l$ to the nearest matrix of equal rows, relative to the tokens, obeys $\rho_{l+1} \approx c\, \rho_l^3$ once it is small (derived here;
-the bound of arXiv:2103.03404 is cubic as well, in another norm): $\log\rho$ triples per layer. The same holds for Sinkhorn, whose potentials
-take up what depends on one token alone. With the residual stream, with norms or with perceptrons the residual does not fall like that.
+Layers $x \leftarrow \Gamma_\mu(x)$ without residual, perceptron and norm. Let $x_i = m + \delta_i$ with the mean $m$. What the weights of
+a row have in common with all rows averages nothing apart, and of the logits $\langle Q x_i, K x_j\rangle$ only $\langle Q\delta_i,
+K\delta_j \rangle$ is not common: rows of the attention matrix differ at second order, and since weights sum to one, outputs at third. So
+the residual $\rho_l$ to the nearest matrix of equal rows, relative to the tokens, obeys $\rho_{l+1} \approx c\, \rho_l^3$ once it is
+small (derived here; the bound of arXiv:2103.03404 is cubic as well, in another norm): $\log\rho$ triples per layer. The same holds for
+Sinkhorn, whose potentials take up what depends on one token alone. With the residual stream, with norms or with perceptrons the residual
+does not fall like that.
 """
 
 import dataclasses
@@ -71,7 +72,8 @@ class Spec(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """Residuals to rank one: layer by layer under attention alone, of clouds of some sizes after one layer, layer by layer with the residual
+    """Residuals to rank one: layer by layer under attention alone, of clouds of some sizes after one layer, layer by layer with the
+    residual
     stream; and the effective rank of normal tokens after one layer, for each draw of weights."""
 
     spec: Spec
@@ -143,7 +145,7 @@ def checks(result: Result) -> list[Check]:
 def measured(result: Result) -> dict[str, Any]:
     """The residuals layer by layer, and the mean after one layer."""
     return {
-        "attention alone": {name: values for name, values in result.alone.items()},
+        "attention alone": result.alone,
         "effective rank after one layer, mean over draws": {name: float(values.mean()) for name, values in result.once.items()},
         "residual stream, at the end": {name: float(values[-1]) for name, values in result.residual.items()},
     }

@@ -134,9 +134,9 @@ class Family:
         activation = ACTIVATIONS[shape.activation]
         if "gate" in linear:
             gate, gate_bias = linear["gate"]
-            perceptron = GatedPerceptron(gate, hidden, project, gate_bias, inner, outer, activation)
+            perceptron = GatedPerceptron(gate, hidden, project, gate_bias, inner, outer, activation=activation)
         else:
-            perceptron = Perceptron(hidden, project, inner, outer, activation)
+            perceptron = Perceptron(hidden, project, inner, outer, activation=activation)
         return Block(law, perceptron, norms, self.pre)
 
     def linear(self, weights: Weights, name: str, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray | None]:
@@ -148,8 +148,8 @@ class Family:
         """A norm over `dim` coordinates, by default those of the tokens."""
         gain = weights.take(f"{name}.weight", dim or shape.dim)
         if self.rms:
-            return RMSNorm(gain, shape.epsilon)
-        return LayerNorm(gain, weights.take(f"{name}.bias", dim or shape.dim), shape.epsilon)
+            return RMSNorm(gain, epsilon=shape.epsilon)
+        return LayerNorm(gain, weights.take(f"{name}.bias", dim or shape.dim), epsilon=shape.epsilon)
 
     def affine(self, weights: Weights, name: str, size: tuple[int, int]) -> Affine:
         """A linear layer as a map of rows."""
