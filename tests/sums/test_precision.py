@@ -95,8 +95,8 @@ def test_a_bound_and_one_warning_elsewhere(rng, monkeypatch):
     law, mu = af.Attention(af.squared_distance(eye, eye, 2.0), eye), af.Particles(clusters(rng, 1e3, np.float32, 20, 5))
     with pytest.warns(UserWarning, match=r"logits carry round-off of up to .*jax_enable_x64.*temperature"):
         velocity = law.at(mu)
-    centerd = np.asarray(mu.points, np.float64) - np.asarray(mu.points, np.float64).mean(axis=0)
-    bound = 2.0**-24 * (centerd**2).sum(axis=1).max()
+    centered = np.asarray(mu.points, np.float64) - np.asarray(mu.points, np.float64).mean(axis=0)
+    bound = 2.0**-24 * (centered**2).sum(axis=1).max()
     np.testing.assert_allclose(velocity.report["round_off"]["bound"], bound, rtol=1e-4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -23,7 +23,7 @@ _SPACES: dict[str, type["Space"]] = {}
 
 
 class Space(eqx.Module):
-    """A submanifold of R^d. Points `x` and vectors `v` are rows, arrays `[..., d]` of any number of axes.
+    r"""A submanifold of $\mathbb{R}^d$. Points `x` and vectors `v` are rows, arrays `[..., d]` of any number of axes.
 
     A space of your own implements `project`, `nearest`, `exp` and `distance`, made of `jax.numpy`. All else has a default, which you may
     replace by something faster or more exact. Numbers of a space are fields with Python values, `eqx.field(static=True)`. Files store the
@@ -33,7 +33,7 @@ class Space(eqx.Module):
     compact: ClassVar[bool] = False
     """Whether it is compact, so that nothing can blow up."""
     flat: ClassVar[bool] = False
-    """Whether it is R^d itself: velocities are not projected, and what holds on R^d alone (kernel densities, bridges, frames) may be
+    r"""Whether it is $\mathbb{R}^d$ itself: velocities are not projected, and what holds there alone (kernel densities, bridges, frames) may be
     used."""
     radius: ClassVar[float | None] = None
     """The radius of a sphere about 0, `None` for every other space. What holds on the unit sphere alone requires 1."""

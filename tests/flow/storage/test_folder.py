@@ -312,3 +312,11 @@ def test_a_run_that_stopped_stays_stopped(tmp_path):
     later = af.solve(law, g, t1=3.0, out=tmp_path / "run")
     assert later.status == first.status
     np.testing.assert_array_equal(later.ts, first.ts)
+
+
+@pytest.mark.long
+def test_a_density_is_read_by_a_process_that_has_made_none(tmp_path):
+    """Grids are loaded when they are first used, and a file may be the first."""
+    af.solve(af.simple_attention(1.0, 2), af.Grid.uniform([af.Circle(cells=16)]), 0.1, save_at=1, out=tmp_path / "run")
+    script = f"import attnflow as af; print(type(af.load_path({str(tmp_path / 'run')!r}).final).__name__)"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "Grid"

@@ -42,8 +42,8 @@ def test_score_far_away_is_finite(mixture):
 @pytest.mark.long
 def test_moments_by_quadrature_and_by_sample(mixture, key):
     np.testing.assert_allclose(mixture.integrate(lambda y: y), mixture.mean, atol=1e-12)
-    centerd = mixture.integrate(lambda y: (y - mixture.mean[None])[:, :, None] * (y - mixture.mean[None])[:, None, :])
-    np.testing.assert_allclose(centerd, mixture.cov, atol=1e-11)
+    centered = mixture.integrate(lambda y: (y - mixture.mean[None])[:, :, None] * (y - mixture.mean[None])[:, None, :])
+    np.testing.assert_allclose(centered, mixture.cov, atol=1e-11)
     cloud = mixture.sample(200_000, key=key)
     np.testing.assert_allclose(cloud.mean, mixture.mean, atol=0.02)
     np.testing.assert_allclose(cloud.cov, mixture.cov, atol=0.05)
