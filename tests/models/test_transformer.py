@@ -1,5 +1,6 @@
 """A model is made of the library's own parts: its laws, derivatives, other normalizations and depths, and what it compiles."""
 
+import equinox as eqx
 import jax
 import jax.monitoring
 import jax.numpy as jnp
@@ -195,11 +196,13 @@ def test_a_prompt_may_have_weights(model, prompt, gap):
 
 
 def test_numbers_that_leave_the_finite_ones_end_the_path(model, prompt):
+    """The perceptron of layer 1 overflows: what was before it is kept."""
     gpt2 = model("gpt2", dtype="float32")
-    start = gpt2.measure(prompt("gpt2")).points
-    path = gpt2.path(af.Particles(start * np.float32(1e38)))
-    assert path.status.kind in ("blow-up", "reached")
-    assert np.isfinite(path.states).all()
+    huge = jnp.full_like(gpt2.blocks[1].perceptron.out, 3e38)
+    x, broken = prompt("gpt2"), eqx.tree_at(lambda it: it.blocks[1].perceptron.out, gpt2, huge)
+    path = broken.path(x)
+    assert (path.status.kind, path.status.time, len(path)) == ("blow-up", 1.5, 4)
+    assert (np.asarray(path.states) == np.asarray(gpt2.path(x).states[:4])).all()
 
 
 def test_a_gated_perceptron(rng):

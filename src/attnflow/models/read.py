@@ -7,7 +7,7 @@ file until it is used. `pytorch_model.bin` is read through torch, with weights o
 import importlib.util
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ml_dtypes
@@ -59,6 +59,11 @@ class Weights(Mapping[str, np.ndarray]):
     """The tensors of a model by name, without the `prefix` of the family, which a file has or not. Each is a view of its file; `take`
     copies it in the precision `dtype`, and `taken` counts the numbers that were."""
 
+    folder: pathlib.Path
+    prefix: str
+    dtype: np.dtype
+    taken: int
+
     def __init__(self, folder: pathlib.Path, prefix: str, dtype: np.dtype):
         self.folder, self.prefix, self.dtype, self.taken = folder, prefix, dtype, 0
         files = _weight_files(folder)
@@ -72,7 +77,7 @@ class Weights(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         return self._tensors[name]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
 
     def __len__(self) -> int:

@@ -51,6 +51,8 @@ class NamedTokens(Particles):
 class Tokenizer:
     """The tokenizer of a model, from its `tokenizer.json`: a text is cut as the model was trained, whole and without padding."""
 
+    inner: Any
+
     def __init__(self, file: PathLike):
         try:
             import tokenizers

@@ -164,7 +164,7 @@ class Transformer(eqx.Module):
             states.append(points)
             reports += [report] if which == 0 else []
         ts = 0.5 * self.step * np.arange(len(states))
-        return _path(mu, ts, on_host(lambda *states: [state[:n] for state in states], *states), reports)
+        return _path(mu, ts, states, reports)
 
     def final(self, path: Path) -> Particles:
         """The tokens of the last frame after the final norm: `last_hidden_state` of other tools."""
@@ -284,15 +284,16 @@ def _period(order: tuple[int, ...]) -> int:
 
 
 def _path(mu: Particles, ts: np.ndarray, states: list[Array], reports: list[PyTree]) -> Path:
-    """The frames before the first that is not finite, and how the stack ended."""
-    count, figures = len(ts), {}
-    if known(mu, states):
-        finite = [bool(np.isfinite(state).all()) for state in states]
-        count = count if all(finite) else max(finite.index(False), 1)
-        figures = worst(reports[: count // 2])
+    """The frames before the first that is not finite, without the padding, and how the stack ended."""
+    n, count, stats = len(mu.points), len(ts), {"solver": "layers", "layers": len(reports)}
+    if not known(mu, states):
+        return Path(ts, jnp.stack([state[:n] for state in states]), Status("reached", ts[-1]), stats, mu)
+    frames = np.stack([np.asarray(state)[:n] for state in states])
+    # What is not finite stays so: the last frame tells.
+    if not np.isfinite(frames[-1]).all():
+        count = max(int(np.argmin(np.isfinite(frames).all(axis=(1, 2)))), 1)
     status = Status("reached" if count == len(ts) else "blow-up", ts[count - 1])
-    frames = array(np.stack(states[:count])) if known(states) else jnp.stack(states)
-    return Path(ts[:count], frames, status, {"solver": "layers", "layers": len(reports)} | figures, mu)
+    return Path(ts[:count], array(frames[:count]), status, stats | worst(reports[: count // 2]), mu)
 
 
 @eqx.filter_jit

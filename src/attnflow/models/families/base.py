@@ -58,7 +58,7 @@ class Shape:
     head_dim: int = 0
     causal: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("dim", "layers", "heads", "hidden", "positions"):
             check.count(f"config.json: the number for {name}", getattr(self, name))
         object.__setattr__(self, "key_heads", self.key_heads or self.heads)
