@@ -314,7 +314,7 @@ def refused_after_title(capsys) -> str:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "the commands are list, run, demo, simulate, spec, claims, bench, completion, version, got none"),
+        ([], "the commands are list, run, demo, simulate, spec, model, claims, bench, completion, version, got none"),
         (["dmeo"], "got 'dmeo'; attnflow --help says more"),
         (["run"], "demo, equiangular, fashion"),
         (["run", "warm"], "got 'warm'; attnflow list says more"),

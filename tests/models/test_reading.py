@@ -76,7 +76,9 @@ def test_the_fused_matrix_of_gpt2_is_transposed(saved):
     fused, bias = tensors["transformer.h.1.attn.c_attn.weight"], tensors["transformer.h.1.attn.c_attn.bias"]
     law = af.models.load(saved("gpt2")[1]).law(1, 2)
     columns = slice(2 * 8, 3 * 8)
-    by_hand = af.dot_product(fused[:, :32][:, columns].T, fused[:, 32:64][:, columns].T, np.sqrt(8), bias[columns], bias[32:64][columns])
+    by_hand = af.dot_product(
+        fused[:, :32][:, columns].T, fused[:, 32:64][:, columns].T, np.sqrt(8), query_bias=bias[columns], key_bias=bias[32:64][columns]
+    )
     for part in ("query", "key", "query_bias", "key_bias"):
         np.testing.assert_array_equal(getattr(law.logit, part), getattr(by_hand, part))
     np.testing.assert_array_equal(law.inner.matrix, fused[:, 64:][:, columns].T)

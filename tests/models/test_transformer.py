@@ -25,7 +25,7 @@ def test_a_law_is_the_one_of_its_matrices(saved, model, prompt, gap):
     Q, K, V = (np.asarray(tensors[f"{place}self.{part}.weight"][rows], float) for part in ("query", "key", "value"))
     a, b, c = (np.asarray(tensors[f"{place}self.{part}.bias"][rows], float) for part in ("query", "key", "value"))
     out = np.asarray(tensors[f"{place}output.dense.weight"][:, rows], float)
-    by_hand = af.Attention(af.dot_product(Q, K, np.sqrt(8), a, b), (out, V, c))
+    by_hand = af.Attention(af.dot_product(Q, K, np.sqrt(8), query_bias=a, key_bias=b), (out, V, c))
     law, mu = bert.law(layer, head), bert.path(prompt("bert"))[2]
     assert isinstance(law, af.Attention)
     x = np.asarray(mu.points)

@@ -132,6 +132,10 @@ BAD: dict[str, list[tuple[dict[str, object], str]]] = {
         ({"tokens": (500, 1000)}, "tokens must be at least three whole numbers of at least 100, all different"),
         ({"repeats": 0}, "repeats must be at least 1, got 0"),
     ],
+    "meaning": [
+        ({"sentences": 3}, "sentences must be from 4 to 12, got 3"),
+        ({"permutations": 10}, "permutations must be at least 100, got 10"),
+    ],
     "metastable": [
         ({"angles": (0.0, 1.0, 1.0)}, "angles must be at least three numbers, all different on the circle"),
         ({"betas": (5.0,)}, "betas must be one or more numbers of at least 50, where clusters are apart"),
@@ -143,6 +147,7 @@ BAD: dict[str, list[tuple[dict[str, object], str]]] = {
         ({"times": (2.0, 1.0)}, "times must be one or more positive numbers, rising"),
         ({"depths": (0.5, 1.0)}, "depths must rise, all but the last below 1.73"),
     ],
+    "minilm": [({"sentences": 1}, "sentences must be from 2 to 12, got 1")],
     "mixture": [
         ({"eps": 0.0}, "eps must be positive and finite, got 0.0"),
         ({"t1": 0.01}, "t1 must be at least 4 eps, got t1 = 0.01 with eps = 0.01"),
@@ -173,6 +178,11 @@ BAD: dict[str, list[tuple[dict[str, object], str]]] = {
         ({"tokens": (100, 200)}, "tokens must be at least three whole numbers of at least 100"),
         ({"repeats": 0}, "repeats must be at least 1, got 0"),
         ({"cases": ("L3 on the line",)}, "cases must be one or more names, each softmax on the line, .* got"),
+    ],
+    "rank": [
+        ({"n": 2}, "n must be at least 4, got 2"),
+        ({"layers": 1}, "layers must be at least 3, got 1"),
+        ({"sharpness": 0.0}, "sharpness must be positive"),
     ],
     "resnet": [
         ({"t1": 0.0}, "t1 must lie between 0 and 10"),

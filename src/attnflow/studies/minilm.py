@@ -66,9 +66,8 @@ class Result:
 FAST = Spec(sentences=3)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Every sentence through the model and the nulls."""
-    spec = Spec() if spec is None else spec
     model, rng = minilm(), np.random.default_rng(spec.seed)
     shuffled = shuffled_weights(model, rng)
 

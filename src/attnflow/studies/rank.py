@@ -49,7 +49,7 @@ CLAIMS = {
         "numerics",
     ),
 }
-_LAWS: dict[str, af.Normalization] = {"softmax": af.Softmax(), "Sinkhorn": af.Sinkhorn(tolerance=1e-12)}
+_LAWS: dict[str, af.Normalization] = {"softmax": af.Softmax(), "Sinkhorn": af.Sinkhorn(tolerance=1e-8)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,9 +93,8 @@ def law(spec: Spec, normalize: af.Normalization, seed: int) -> af.Attention:
     return af.Attention(af.dot_product(Q, K, temperature=np.sqrt(spec.dim) / spec.sharpness), V, normalize=normalize)
 
 
-def run(spec: Spec | None = None, progress: bool = False) -> Result:
+def run(spec: Spec, progress: bool = False) -> Result:
     """Each normalization on the same tokens and weights."""
-    spec = Spec() if spec is None else spec
     mu, sizes = normal_tokens(spec.n, spec.dim, spec.seed), np.geomspace(0.01, 0.1, 5)
 
     def follow(name: str) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ PLAIN = (
     "They walked through the desert for three days before they found the well that the guide had promised.",
 )
 
-# One word in two senses (seed: "bank" may be in the financial and the geographical zone).
+# One word in two senses.
 BANK = {
     "money": (
         "She opened an account at the bank and paid in her first salary.",

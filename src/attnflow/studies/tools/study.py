@@ -81,13 +81,16 @@ if TYPE_CHECKING:
         langevin,
         lipschitz,
         masked,
+        meaning,
         metastable,
         middle,
+        minilm,
         mixture,
         normalization,
         particles,
         phase,
         pictures,
+        rank,
         resnet,
         scores,
         support,
@@ -115,13 +118,16 @@ if TYPE_CHECKING:
     conforms(langevin)
     conforms(lipschitz)
     conforms(masked)
+    conforms(meaning)
     conforms(metastable)
     conforms(middle)
+    conforms(minilm)
     conforms(mixture)
     conforms(normalization)
     conforms(particles)
     conforms(phase)
     conforms(pictures)
+    conforms(rank)
     conforms(resnet)
     conforms(scores)
     conforms(support)
