@@ -98,7 +98,7 @@ class Prompt:
             page = af.plot.new_figure(af.plot.PAGE, 0.42 * af.plot.PAGE * -(-len(result.attention) // 2))
             axes = page.subplots(-(-len(result.attention) // 2), 2, squeeze=False).ravel()
             for ax, (name, matrix) in zip(axes, result.attention.items()):
-                af.plot.attention(matrix, ax)
+                af.plot.attention(matrix, ax=ax)
                 ax.set_title(name)
             for ax in axes[len(result.attention) :]:
                 ax.axis("off")

@@ -33,7 +33,7 @@ class Space(eqx.Module):
     compact: ClassVar[bool] = False
     """Whether it is compact, so that nothing can blow up."""
     flat: ClassVar[bool] = False
-    r"""Whether it is $\mathbb{R}^d$ itself: velocities are not projected, and what holds there alone (kernel densities, bridges, frames) may
+    r"""Whether it is $\mathbb{R}^d$ itself: velocities are not projected, and what holds there alone (kernel densities, frames) may
     be used."""
     radius: ClassVar[float | None] = None
     """The radius of a sphere about 0, `None` for every other space. What holds on the unit sphere alone requires 1."""
