@@ -357,10 +357,11 @@ def test_every_observable_is_in_the_table_with_its_pictures():
     )
     public = {name: getattr(af, name) for name in af.__all__}
     functions = {name for name, it in public.items() if inspect.isfunction(it) and it.__module__.startswith("attnflow.observe.")}
-    assert {name for name, *_ in rows} == functions - {"growth_rates", "limit_shape"}
+    assert {name for name, *_ in rows} == functions - {"growth_rates", "limit_shape", "neighbor_overlap", "displacement", "step_sizes"}
     law, x = af.simple_attention(1.0, 2), np.zeros((1, 2))
     more = {
         "energy": (2.0,),
+        "free_energy": (2.0,),
         "clusters": (0.3,),
         "misalignment": (np.diag([1.0, 0.0]),),
         "renyi_centers": (0.5,),

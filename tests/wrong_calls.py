@@ -572,6 +572,21 @@ def observables() -> dict[str, Row]:
         "log_density": row(af.log_density, mu=tokens, x=X, bandwidth=positive(), sums=engine()),
         "dissipation": row(af.dissipation, law=field(LAW, CAUSAL), mu=tokens, sums=engine()),
         "energy": row(af.energy, mu=tokens, beta=positive(), log_scale=number(0.0), sums=engine(), log=flag()),
+        "free_energy": row(
+            af.free_energy,
+            mu=tokens,
+            beta=positive(),
+            noise=number(0.0, -1.0),
+            log_scale=number(0.0),
+            bandwidth=given(None, none=True),
+            sums=engine(),
+        ),
+        "pair_cosine": row(af.pair_cosine, mu=tokens, centered=flag()),
+        "rank_one_residual": row(af.rank_one_residual, mu=tokens),
+        "intrinsic_dimension": row(af.intrinsic_dimension, mu=tokens),
+        "neighbor_overlap": row(af.neighbor_overlap, mu=tokens, nu=tokens, k=count(2)),
+        "displacement": row(af.displacement, mu=tokens, nu=tokens),
+        "step_sizes": row(af.step_sizes, path=path()),
         "in_hemisphere": row(af.in_hemisphere, mu=sphere),
         "renyi_centers": row(af.renyi_centers, mu=sphere, delta=positive(), strong=flag()),
         "limit_shape": row(
@@ -774,6 +789,14 @@ def methods() -> dict[str, Row]:
     return rows
 
 
+def looked() -> Any:
+    """The least that a dataset of `model.look` has."""
+    import xarray
+
+    heads = {name: (("case", "layer", "head"), np.ones((1, 2, 2))) for name in ("entropy", "sink", "column_error")}
+    return xarray.Dataset(heads | {"cosine": (("case", "frame"), np.ones((1, 5)))}, {"case": ["trained"], "frame": np.arange(5) / 2})
+
+
 def models() -> dict[str, Row]:
     """A transformer of two dimensions and one layer, read from a folder."""
     sizes = {"wte": (3, 2), "wpe": (8, 2), "ln_f": (2,), "h.0.ln_1": (2,), "h.0.ln_2": (2,), "h.0.attn.c_attn": (2, 6)}
@@ -814,6 +837,8 @@ def models() -> dict[str, Row]:
         "NamedTokens.top": row(af.models.NamedTokens(POINTS, ["a", "b", "c", "d", "e"]).top, k=count()),
         "Transformer.measure": row(model.measure, x=x),
         "Transformer.path": row(model.path, x=x, sums=engine()),
+        "plot.tokenization": row(af.plot.tokenization, model=given(model, "model", 3, LAW), x=given([0, 1, 2], [0, 3], [0.5], 3, LAW)),
+        "plot.layers": row(af.plot.layers, data=given(looked(), 3, "data", EYE)),
         "Transformer.next": row(model.next, x=x),
         "Transformer.final": row(model.final, path=path(model.path([0, 1]), GAUSSIANS)),
         "Transformer.law": row(model.law, layer=one, head=one),

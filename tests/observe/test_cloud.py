@@ -66,7 +66,10 @@ def test_displacement_bounds_the_distance(rng):
 
 def test_step_sizes():
     states = np.stack([np.ones((2, 2)), 2 * np.ones((2, 2)), 2 * np.ones((2, 2))])
-    np.testing.assert_allclose(af.step_sizes(jnp.asarray(states)), [1.0, 0.0])
+    path, _ = af.models.from_arrays(states)
+    np.testing.assert_allclose(af.step_sizes(path), [1.0, 0.0])
+    with pytest.raises(ValueError, match="at least two frames"):
+        af.step_sizes(path[:1])
 
 
 def test_free_energy_falls_by_the_square_of_its_gradient():

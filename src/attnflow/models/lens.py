@@ -133,7 +133,7 @@ def _curves(model: Transformer, mu: Particles) -> dict[str, tuple[tuple[str, ...
         "rank_one_residual": (("frame",), [rank_one_residual(nu) for nu in frames]),
         "intrinsic_dimension": (("frame",), [intrinsic_dimension(nu) for nu in frames]),
         "length": (("frame",), jnp.sqrt(jnp.mean(jnp.sum(path.states**2, axis=2), axis=1))),
-        "step_size": (("step",), step_sizes(path.states)),
+        "step_size": (("step",), step_sizes(path)),
     }
     pairs = list(itertools.pairwise(frames))
     curves["neighbor_overlap"] = (("step",), [neighbor_overlap(a, b, _NEIGHBORS) for a, b in pairs])

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from attnflow import _check as check
+from attnflow.flow.path import Path
 from attnflow.measures import Particles
 from attnflow.numerics.arrays import known, one_program
 
@@ -119,11 +120,13 @@ def displacement(mu: Particles, nu: Particles) -> Float[Array, ""]:
     return jnp.sqrt(mu.integrate(lambda _: square))
 
 
-def step_sizes(states: Float[Array, "t n d"]) -> Float[Array, " s"]:
+def step_sizes(path: Path) -> Float[Array, " s"]:
     r"""$\|x_{l+1} - x_l\| / \|x_l\|$ of successive frames of tokens, in the Frobenius norm: how small the steps of a network are."""
-    if np.ndim(states) != 3 or len(states) < 2:
-        raise ValueError(f"states must be frames of tokens [t, n, d], at least two, got shape {list(np.shape(states))}")
+    check.path("path", path, Path, Particles, "a path of Particles")
+    if len(path) < 2:
+        raise ValueError("path must have at least two frames for a step, got one")
+    states = jnp.asarray(path.states)
     size = jnp.sqrt(jnp.sum(states**2, axis=(1, 2)))
     if known(size) and not np.asarray(size[:-1]).all():
-        raise ValueError("states must not have all tokens at the origin, from which no relative step is")
+        raise ValueError("path must not have all tokens at the origin: no step from there has a relative size")
     return jnp.sqrt(jnp.sum((states[1:] - states[:-1]) ** 2, axis=(1, 2))) / size[:-1]

@@ -5,7 +5,7 @@ from jaxtyping import Array, Float
 from attnflow import _check as check
 from attnflow._types import Scalar
 from attnflow.measures import Grid, Particles
-from attnflow.numerics.arrays import floats, known
+from attnflow.numerics.arrays import floats, known, positive
 from attnflow.observe.density import entropy
 from attnflow.observe.energy import energy
 from attnflow.sums import Request
@@ -32,5 +32,7 @@ def free_energy(
     sigma = floats("noise", noise, "").astype(mu.dtype)
     if known(sigma) and float(sigma) < 0:
         raise ValueError(f"noise must not be negative, got {float(sigma)}")
+    if bandwidth is not None:
+        positive("bandwidth", bandwidth)
     order = -energy(mu, beta, log_scale=log_scale, sums=sums)
     return order if known(sigma) and float(sigma) == 0 else order - sigma**2 / 2 * entropy(mu, bandwidth, sums=sums)

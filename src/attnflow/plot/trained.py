@@ -78,6 +78,11 @@ def _patches(embedding: PatchEmbedding, image: Any) -> "matplotlib.figure.Figure
 
 def layers(data: Any) -> "matplotlib.figure.Figure":
     """What `model.look(x)` found: its curves along the layers, each with its nulls, and its figures of every head."""
+    import xarray
+
+    check.instance("data", data, xarray.Dataset, "a dataset that model.look(x) made")
+    if missing := {"case", *_HEADS} - {str(name) for name in (*data.coords, *data.data_vars)}:
+        raise ValueError(f"data must be a dataset that model.look(x) made, got one without {', '.join(sorted(missing))}")
     with look():
         shown = [name for name in _CURVES if name in data and np.isfinite(data[name].sel(case="trained")).all()]
         rows = -(-len(shown) // 3)
