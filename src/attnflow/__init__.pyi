@@ -78,13 +78,12 @@ from attnflow.observe.cloud import rank_one_residual as rank_one_residual
 from attnflow.observe.cloud import step_sizes as step_sizes
 from attnflow.observe.clusters import Clusters as Clusters
 from attnflow.observe.clusters import clusters as clusters
-from attnflow.observe.concentration import misalignment as misalignment
 from attnflow.observe.density import entropy as entropy
 from attnflow.observe.density import fisher_information as fisher_information
 from attnflow.observe.density import log_density as log_density
 from attnflow.observe.energy import dissipation as dissipation
 from attnflow.observe.energy import energy as energy
-from attnflow.observe.free_energy import free_energy as free_energy
+from attnflow.observe.energy import free_energy as free_energy
 from attnflow.observe.hemisphere import in_hemisphere as in_hemisphere
 from attnflow.observe.hemisphere import renyi_centers as renyi_centers
 from attnflow.observe.limit_shape import Verdict as Verdict
@@ -95,6 +94,7 @@ from attnflow.observe.lipschitz import lyapunov_exponents as lyapunov_exponents
 from attnflow.observe.order import cosine_histogram as cosine_histogram
 from attnflow.observe.order import effective_rank as effective_rank
 from attnflow.observe.order import mean_cosine as mean_cosine
+from attnflow.observe.order import misalignment as misalignment
 from attnflow.observe.order import order_parameter as order_parameter
 from attnflow.observe.stability import growth_rates as growth_rates
 from attnflow.spaces import Ellipsoid as Ellipsoid

@@ -11,6 +11,7 @@ from attnflow.attention.law import Attention
 from attnflow.measures import Grid, Particles
 from attnflow.measures.velocity import velocity_of
 from attnflow.numerics.arrays import floats, known, one_program, positive
+from attnflow.observe.density import entropy
 from attnflow.sums import Atoms, Quadratic, Request, check_request, log_integral
 
 
@@ -79,3 +80,30 @@ def _simple(value: np.ndarray, A: np.ndarray) -> bool:
     """Whether V = I and A is a multiple of the identity; on the host, so that a compiled observable may ask."""
     eye = np.eye(len(value))
     return np.allclose(value, eye) and np.allclose(A, A[0, 0] * eye)
+
+
+def free_energy(
+    mu: Particles | Grid,
+    beta: Scalar,
+    noise: Scalar = 0.0,
+    *,
+    log_scale: Scalar = 0.0,
+    bandwidth: Scalar | None = None,
+    sums: Request | None = None,
+) -> Float[Array, ""]:
+    r"""$F(\mu) = -\frac{e^c}{2\beta} \iint e^{\beta\langle x, y\rangle} \,d\mu\,d\mu + \frac{\sigma^2}{2} \int \log\rho \,d\mu$ with
+    $\sigma$
+    the `noise`, $c$ the `log_scale`: minus the energy that attention climbs, minus $\frac12 \sigma^2$ times the entropy.
+
+    The flow of `Unnormalized(log_scale=c)` simple attention on the sphere with this noise is its gradient flow: it falls at the rate
+    $\int |v - \frac{\sigma^2}{2} \nabla\log\rho|^2 \,d\mu$, $v$ the velocity of attention (derived; without noise arXiv:2312.10794).
+    Tokens in $\mathbb{R}^d$ with noise need the `bandwidth` of a kernel for their density, see `af.entropy`.
+    """
+    mu = check.measure("mu", mu, (Particles, Grid), "Particles or a Grid")
+    sigma = floats("noise", noise, "").astype(mu.dtype)
+    if known(sigma) and float(sigma) < 0:
+        raise ValueError(f"noise must not be negative, got {float(sigma)}")
+    if bandwidth is not None:
+        positive("bandwidth", bandwidth)
+    order = -energy(mu, beta, log_scale=log_scale, sums=sums)
+    return order if known(sigma) and float(sigma) == 0 else order - sigma**2 / 2 * entropy(mu, bandwidth, sums=sums)

@@ -1,7 +1,6 @@
 """One look for every figure."""
 
 from attnflow.plot import notebook as notebook
-from attnflow.plot.attention import attention as attention
 from attnflow.plot.densities import densities as densities
 from attnflow.plot.ellipses import ellipses as ellipses
 from attnflow.plot.look import COLORS as COLORS
@@ -13,6 +12,7 @@ from attnflow.plot.movie import movie as movie
 from attnflow.plot.rates import rates as rates
 from attnflow.plot.summary import summary as summary
 from attnflow.plot.tokens import tokens as tokens
+from attnflow.plot.trained import attention as attention
 from attnflow.plot.trained import layers as layers
 from attnflow.plot.trained import tokenization as tokenization
 
