@@ -20,6 +20,7 @@ NAMES = (
     "grid",
     "long_time",
     "sweep",
+    "models",
 )
 
 

