@@ -64,6 +64,10 @@ BAD: dict[str, list[tuple[dict[str, object], str]]] = {
         ({"t1": math.inf}, "t1 must be positive and finite, got inf"),
         ({"t1": math.nan}, "t1 must be positive and finite, got nan"),
     ],
+    "depth": [
+        ({"sentences": 0}, "sentences must be from 1 to 12, got 0"),
+        ({"steps": (1, 2, 3, 4)}, "steps must be"),
+    ],
     "equiangular": [
         ({"n": 1}, "n must be at least 2"),
         ({"betas": (-1.0,)}, "betas must be one or more numbers from 0 to 6"),
@@ -195,6 +199,11 @@ BAD: dict[str, list[tuple[dict[str, object], str]]] = {
         ({"halvings": 2}, "halvings must be at least 5, got 2"),
         ({"clouds": 1}, "clouds must be at least 2, got 1"),
         ({"largest_eps": -1.0}, "largest_eps must be positive and finite"),
+    ],
+    "subsample": [
+        ({"draws": 2}, "draws must be at least 8, got 2"),
+        ({"sizes": (4, 8)}, "sizes must be at least three"),
+        ({"kept": (16, 8, 4)}, "kept must be"),
     ],
     "support": [
         ({"t1": 0.0}, "t1 must be positive and finite, got 0.0"),

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         consensus,
         context,
         demo,
+        depth,
         equiangular,
         fashion,
         gaussians,
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
         rank,
         resnet,
         scores,
+        subsample,
         support,
         transition,
     )
@@ -108,6 +110,7 @@ if TYPE_CHECKING:
     conforms(consensus)
     conforms(context)
     conforms(demo)
+    conforms(depth)
     conforms(equiangular)
     conforms(fashion)
     conforms(gaussians)
@@ -130,5 +133,6 @@ if TYPE_CHECKING:
     conforms(rank)
     conforms(resnet)
     conforms(scores)
+    conforms(subsample)
     conforms(support)
     conforms(transition)
