@@ -30,8 +30,8 @@ CLAIMS = {
         "proved",
     ),
     "far": Claim(
-        "The trained all-MiniLM-L6-v2 is not near the flow that its layers are steps of: it ends farther from it than half of the way that the "
-        "flow moves the tokens.",
+        "The trained all-MiniLM-L6-v2 is not near the flow that its layers are steps of: it ends farther from it than half of the way "
+        "that the flow moves the tokens.",
         "measured here, for the picture of arXiv:2312.10794",
         "numerics",
     ),
