@@ -16,7 +16,7 @@ import attnflow as af
 
 n, d, beta, end = int(sys.argv[1]), int(sys.argv[2]), 9.0, float(sys.argv[3])
 mu, law, sums = af.samplers.sphere(n, d, key=jax.random.key(0)), af.simple_attention(beta, d), af.Spectral(1e-9)
-energy = af.OnHost(lambda mu: af.energy(mu, beta, -beta, sums=af.Spectral(1e-10)))
+energy = af.OnHost(lambda mu: af.energy(mu, beta, log_scale=-beta, sums=af.Spectral(1e-10)))
 path = af.solve(law, mu, t1=end, save_at=6, rtol=1e-5, atol=1e-6, observe={"energy": energy}, keep_states=False, sums=sums, progress=True)
 peak = int(re.findall(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[0]) / 2**20
 points = np.asarray(path.final.points)
