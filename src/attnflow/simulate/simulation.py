@@ -50,7 +50,8 @@ class Simulation:
             if time.spacing == "log":
                 frames = np.expm1(frames * np.log1p(length)) / length
             path = af.solve(
-                *(law, mu, time.t1, time.t0),
+                *(law, mu, time.t1),
+                t0=time.t0,
                 save_at=np.append(time.t0 + length * frames[:-1], time.t1),
                 rtol=time.rtol,
                 atol=time.atol,
