@@ -21,6 +21,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from attnflow.flow.path import Path, Stats, Status
 from attnflow.numerics.arrays import array
 
 # What the file has instead of names of classes.
@@ -101,7 +102,8 @@ def _dictionary(value: Any, arrays: Arrays) -> Any:
 
 
 _KINDS: dict[type, Callable[[Any, Arrays], Any]] = {type(None): _itself, bool: _itself, int: _itself, float: _itself, str: _itself}
-_KINDS |= {list: _list, tuple: _tuple, dict: _dictionary, np.ndarray: _array}
+# A path makes its figures anew from a dictionary.
+_KINDS |= {list: _list, tuple: _tuple, dict: _dictionary, Stats: _dictionary, np.ndarray: _array}
 
 
 def _plain(value: Any, arrays: Arrays) -> Any:
@@ -215,7 +217,7 @@ def _(like: list, node: Any, arrays: Arrays) -> Any:
 
 def _forms(of: Of) -> dict[str, Any]:
     """What every field is like: as given, or by its annotation, a dataclass or a list of such; otherwise plain."""
-    if not dataclasses.is_dataclass(of.kind) or issubclass(of.kind, eqx.Module):
+    if not _is_record(of.kind):
         raise TypeError(f"like must be a dataclass where it is a type, got {of.kind.__name__}; for a module give an example")
     hints = typing.get_type_hints(of.kind)
     return {field.name: of.fields[field.name] if field.name in of.fields else _form(hints[field.name]) for field in _fields(of.kind)}
@@ -224,7 +226,12 @@ def _forms(of: Of) -> dict[str, Any]:
 def _form(hint: Any) -> Any:
     if typing.get_origin(hint) is list and (item := _form(typing.get_args(hint)[0])) is not None:
         return [item]
-    return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) and not issubclass(hint, eqx.Module) else None
+    return hint if isinstance(hint, type) and _is_record(hint) else None
+
+
+def _is_record(kind: type) -> bool:
+    """Whether objects of a class are made from their fields: dataclasses, and of the modules paths."""
+    return dataclasses.is_dataclass(kind) and (not issubclass(kind, eqx.Module) or kind in (Path, Status))
 
 
 def _fields(kind: Any) -> tuple[dataclasses.Field, ...]:
