@@ -138,7 +138,11 @@ def _left(path: Path, value: Any, direction: Any) -> np.ndarray | None:
         raise ValueError("limit_shape takes value or direction, got both; the direction follows from the value")
     if not isinstance(path.measure, Particles) or not path.measure.space.flat:
         raise ValueError(f"value and direction are for tokens in R^d, got {type(path.measure).__name__} on another space; leave them out")
-    name, given = ("value", square("value", value)) if value is not None else ("direction", floats("direction", direction, "d"))
+    if value is not None:
+        name, given = "value", square("value", value)
+    else:
+        assert direction is not None
+        name, given = "direction", floats("direction", direction, "d")
     if given.shape[-1] != path.measure.dim:
         raise ValueError(f"{name} must be for tokens in R^{path.measure.dim}, got shape {list(given.shape)}")
     if direction is not None:
