@@ -20,7 +20,7 @@ Kernel: TypeAlias = Callable[[Float[Array, "m n"]], Float[Array, "m n"]]
 class Request(eqx.Module):
     """How kernel sums are to be evaluated: what users pass as `sums`. It makes the engine that evaluates them.
 
-    A request of your own implements `fit`, for exponential sums, and `over`, for all others. Their fields are static: they are known while
+    A request of your own implements `fit`, for exponential sums, and `over`, for all others. Its fields are static: they are known while
     a program is compiled. If the engine depends on the values of tokens, which are not known inside `jit` and `grad`, `by_value` says so,
     and `solve` asks for the engine beforehand; the other methods have defaults that fit every request.
     """
