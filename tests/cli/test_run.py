@@ -316,7 +316,7 @@ def refused_after_title(capsys) -> str:
     [
         ([], "the commands are list, run, demo, simulate, spec, model, claims, bench, completion, version, got none"),
         (["dmeo"], "got 'dmeo'; attnflow --help says more"),
-        (["run"], "demo, equiangular, fashion"),
+        (["run"], "demo, depth, equiangular"),
         (["run", "warm"], "got 'warm'; attnflow list says more"),
         (["run", "heat", "--steps", "4", "many"], "--steps"),
         (["run", "heat", "--steps", "4", "8"], "steps must be at least three whole numbers of at least 1, all different, got [4, 8]"),
