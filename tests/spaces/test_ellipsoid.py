@@ -141,6 +141,7 @@ def test_no_geodesic_is_shorter_than_the_distance(rng):
     np.testing.assert_allclose(SPACE.distance(x, near), jnp.linalg.norm(near - x, axis=1), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_the_derivative_of_the_distance_is_the_direction_of_arrival(rng):
     x = on(AXES, rng, 4)
     v = tangent(SPACE, x, rng, 0.8)

@@ -245,6 +245,7 @@ def test_clusters_in_many_dimensions(rng):
     assert np.abs(outside).max() < 1e-10
 
 
+@pytest.mark.long
 def test_the_derivative_in_beta_against_differences():
     mu = some(2)
 
@@ -271,6 +272,7 @@ def test_paths_are_saved_and_loaded(tmp_path):
     assert frames.attrs["closure.residual"] == path.stats["closure"]["residual"]
 
 
+@pytest.mark.long
 def test_layers_are_the_euler_scheme():
     mu, law = some(2), l2(1.0, 2)
     once = af.layers(law, mu, 1, step=0.1)
